@@ -118,10 +118,10 @@ SELECT run_id, arm_id, task, fault, steps, drafted, drafted_depth, accepted, emi
        1.0 * rows / nullif(steps, 0) AS rows_per_step
 FROM v_arm_totals;
 
--- The arm that speed and tokens of an arm are compared with: the run's baseline arm, or where an arm
--- decodes another model (a tuned target), the first plain decoding of that model (ar_tuned), which is its
--- own. Quality is compared with the baseline arm always. RunData::reference (reports/data/run_data.cpp) says
--- the same.
+-- The arm that speed and tokens of an arm are compared with: the baseline arm of its batch, or where an
+-- arm decodes another model (a tuned target), the first plain decoding of that model at that batch
+-- (ar_tuned), which is its own. Where the run has none of that batch, the first baseline. Quality is
+-- compared with the first baseline arm always. RunData::reference (reports/data/run_data.cpp) says the same.
 CREATE VIEW v_reference AS
 SELECT a.run_id, a.id AS arm_id,
        CASE
@@ -129,10 +129,12 @@ SELECT a.run_id, a.id AS arm_id,
          WHEN a.model_hash = b.model_hash THEN b.id
          ELSE coalesce((SELECT min(t.id) FROM arm t
                         WHERE t.run_id = a.run_id AND t.method = 'ar_tuned'
-                          AND t.model_hash = a.model_hash), b.id)
+                          AND t.model_hash = a.model_hash AND t.batch = a.batch), b.id)
        END AS reference_id
 FROM arm a
-LEFT JOIN arm b ON b.run_id = a.run_id AND b.role = 'baseline';
+LEFT JOIN arm b ON b.id = coalesce(
+  (SELECT min(c.id) FROM arm c WHERE c.run_id = a.run_id AND c.role = 'baseline' AND c.batch = a.batch),
+  (SELECT min(c.id) FROM arm c WHERE c.run_id = a.run_id AND c.role = 'baseline'));
 
 -- Pairs of one arm and its reference arm, over the same prompts and samples: what one arm lacks is left
 -- out of both.

@@ -238,6 +238,25 @@ double RowCostTable::ms(int n) const {
   return b.ms + std::max(0.0, b.ms - a.ms) * (n - b.rows) / (b.rows - a.rows);
 }
 
+// A row for every n up to the last measured count, and two beyond it: these lie on the line that
+// this table goes on with.
+RowCostTable RowCostTable::of_batch(int sequences) const {
+  EVALRUN_CHECK(sequences >= 1, "a batch of {}", sequences);
+  if (sequences == 1 || empty()) return *this;
+  RowCostTable batch;
+  batch.shape = shape;
+  batch.context = context;
+  batch.rounds = rounds;
+  const int last = rows.back().rows / sequences + 2;
+  for (int n = 1; n <= last; ++n) {
+    RowCost cost;
+    cost.rows = n;
+    cost.ms = ms(n * sequences);
+    batch.rows.push_back(cost);
+  }
+  return batch;
+}
+
 int row_cost_capacity(const RowCostOptions& options) {
   int rows = 1, prompt = 0;
   for (const int n : options.rows) rows = std::max(rows, n);

@@ -42,6 +42,11 @@ struct RowCostTable {
   // table must not be empty.
   double ms(int n) const;
   double ratio(int n) const { return ms(n) / ms(1); }
+  // What a step of a batch of B >= 1 sequences costs, n rows each: ms(n) of it is ms(n B) of this
+  // table for every n, so ratio(n) is T(n B)/T(B). Of the rest it has shape and context alone: no
+  // quartiles, phases, bytes or prompts. The measured rows are of one sequence, so what reading B
+  // caches costs is not in it. An empty table stays empty.
+  RowCostTable of_batch(int sequences) const;
   // bytes / bandwidth: no forward that reads every weight can be faster. 0 when not probed.
   double floor_ms() const {
     return bandwidth > 0 ? 1e3 * static_cast<double>(bytes) / bandwidth : 0;

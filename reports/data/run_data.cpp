@@ -16,12 +16,16 @@ const ArmInfo* RunData::baseline() const {
 }
 
 const ArmInfo* RunData::reference(const ArmInfo& arm) const {
-  const ArmInfo* base = baseline();
+  const auto of_batch = std::find_if(arms.begin(), arms.end(), [&](const ArmInfo& a) {
+    return a.role == "baseline" && a.batch == arm.batch;
+  });
+  const ArmInfo* base = of_batch != arms.end() ? &*of_batch : baseline();
   if (arm.method != kTunedPlain && base != nullptr && base->model_hash == arm.model_hash)
     return base;
   for (const ArmInfo& a : arms)
-    if (arm.method == kTunedPlain ? a.id == arm.id
-                                  : a.method == kTunedPlain && a.model_hash == arm.model_hash)
+    if (arm.method == kTunedPlain
+            ? a.id == arm.id
+            : a.method == kTunedPlain && a.model_hash == arm.model_hash && a.batch == arm.batch)
       return &a;
   return base;
 }

@@ -113,11 +113,14 @@ struct RunData {
   std::vector<PromptInfo> prompts;  // likewise
   std::vector<SampleRow> samples;   // finished generations only; by arm, prompt, sample, fault
   Generations generations;
-  const ArmInfo* baseline() const;  // the arm with role "baseline", null when there is none
-  // What speed and tokens of an arm are compared with: the baseline, or where it decodes another
-  // model (a tuned target), the first plain decoding of that model, which is its own. Null when
-  // there is neither. Quality is compared with one arm for all (ReportOptions::control). As the
-  // view v_reference.
+  // The first arm with role "baseline", which is that of the smallest batch; null when there is
+  // none.
+  const ArmInfo* baseline() const;
+  // What speed and tokens of an arm are compared with: the baseline of its batch, or where it
+  // decodes another model (a tuned target), the first plain decoding of that model at that batch,
+  // which is its own. Where the run has none of that batch, the first baseline; null when there is
+  // none at all. Quality is compared with one arm for all (ReportOptions::control). As the view
+  // v_reference.
   const ArmInfo* reference(const ArmInfo& arm) const;
   const ArmInfo* arm(std::string_view label) const;  // as arm_of()
 };

@@ -7,6 +7,20 @@
 #include "engine/base/error.h"
 
 namespace evalrun::runners {
+namespace {
+
+// How often a prompt of a data set of `n_prompts` is decoded by an arm of this batch, fillers
+// counted.
+double with_fillers(int n_prompts, int batch) {
+  return static_cast<double>((n_prompts + batch - 1) / batch * batch) / n_prompts;
+}
+
+// What a prompt pays of a step of plain decoding of `batch` sequences, in steps of one.
+double part_of_step(const engine::RowCostTable& table, int batch) {
+  return (table.empty() ? 1 : std::max(1.0, table.ratio(batch))) / batch;
+}
+
+}  // namespace
 
 Calibration calibrate(engine::Session& session, std::span<const int32_t> prompt,
                       base::Clock& clock) {
@@ -53,7 +67,8 @@ std::vector<StepPrice> step_prices(const RunPlan& plan) {
   std::vector<StepPrice> prices;
   if (plan.row_cost->table.empty()) return prices;
   for (const PlannedArm& arm : plan.arms)
-    prices.push_back(price_of(arm.build()->largest_step(), plan.row_cost->table));
+    prices.push_back(
+        price_of(arm.build()->largest_step(), plan.row_cost->table.of_batch(arm.record.batch)));
   return prices;
 }
 
@@ -66,9 +81,16 @@ double estimate_seconds(const RunPlan& plan, const PlannedPrompt& p, const Calib
   const double prefill = n_turns > 1 ? p.most_tokens - p.max_new : p.first_turn_tokens;
   const double prefill_s = prefill * calibration.prefill_s_per_token;
   const double plain_s = n_turns * p.max_new * calibration.step_s;
+  const auto n_prompts = static_cast<int>(std::count_if(
+      plan.prompts.begin(), plan.prompts.end(),
+      [&](const PlannedPrompt& other) { return other.record.task == p.record.task; }));
   double seconds = 0;
-  for (size_t arm = 0; arm < plan.arms.size(); ++arm)
-    seconds += prefill_s + plain_s * (prices.empty() ? 1 : prices[arm].plain_steps);
+  for (size_t arm = 0; arm < plan.arms.size(); ++arm) {
+    const int batch = plan.arms[arm].record.batch;
+    const double step = prices.empty() ? 1 : prices[arm].plain_steps;
+    seconds += with_fillers(n_prompts, batch) *
+               (prefill_s + plain_s * step * part_of_step(plan.row_cost->table, batch));
+  }
   seconds *= plan.suite.repeats * plan.suite.samples;
   // A replay decodes every prompt once more by every model, unmeasured.
   if (plan.suite.replay) {

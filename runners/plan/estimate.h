@@ -21,7 +21,7 @@ struct Calibration {
 Calibration calibrate(engine::Session& session, std::span<const int32_t> prompt,
                       base::Clock& clock);
 
-// What a step of an arm costs at most, in steps of plain decoding.
+// What a step of an arm costs at most, in steps of plain decoding of as many sequences.
 struct StepPrice {
   int rows = 0;  // of the target's forward, at most; 0 = the method does not say
   double plain_steps = 1;
@@ -29,13 +29,16 @@ struct StepPrice {
 // By T(n)/T(1) of all forwards of the largest step, or the method's own limit where that is less;
 // 1 where the method does not say how many rows there are. `table` must not be empty.
 StepPrice price_of(const methods::LargestStep& step, const engine::RowCostTable& table);
-// Of every arm, whose method is built for it; empty where plan.row_cost has no table.
+// Of every arm, whose method is built for it, by what rows cost at its batch; empty where
+// plan.row_cost has no table.
 std::vector<StepPrice> step_prices(const RunPlan& plan);
 
 // Seconds of one prompt in all arms, repeats and samples when every answer has full length and
 // takes a step for each of its tokens, as if no draft token was accepted. `prices`: of the arms;
-// empty = all steps cost as much as plain decoding's. Warm-up and what drafters make of a prompt
-// are not in it.
+// empty = all steps cost as much as plain decoding's. A step of B sequences costs T(B)/T(1) steps
+// of one, of which the prompt has its part; where T(n) is not known, as much as of one. Fillers of
+// the data set's last batch are shared out among its prompts. Warm-up and what drafters make of a
+// prompt are not in it.
 double estimate_seconds(const RunPlan& plan, const PlannedPrompt& prompt,
                         const Calibration& calibration, std::span<const StepPrice> prices = {});
 // Of all its prompts.

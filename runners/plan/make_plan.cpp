@@ -1,13 +1,16 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/model/assemble.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "evaluators/evaluator.h"
 #include "runners/machine/environment.h"
 #include "runners/machine/gpu_state.h"
+#include "runners/plan/batch_memory.h"
 #include "runners/plan/plan.h"
 #include "runners/plan/plan_arms.h"
 #include "runners/plan/plan_prompts.h"
+#include "runners/plan/waves.h"
 
 namespace evalrun::runners {
 namespace {
@@ -67,11 +70,14 @@ RunPlan make_plan(const PlanRequest& request) {
   int most = 0;
   for (const PlannedPrompt& p : plan.prompts) most = std::max(most, p.most_tokens);
   plan.capacity = std::min(most + kRowRoom, request.target->config().max_context);
+  check_batch_prompts(plan.prompts, plan.suite.batches);
+  plan.waves = make_waves(plan.prompts, plan.suite.batches.wave_size());
   plan_arms(request, data.max_new, plan);
-  plan.schedule =
-      make_schedule({static_cast<int>(plan.prompts.size()), static_cast<int>(plan.arms.size()),
-                     plan.suite.repeats, plan.suite.samples},
-                    plan.suite.order, plan.suite.seed);
+  check_batch_memory(plan, planned_session(request, plan),
+                     static_cast<double>(engine::available_memory_bytes()));
+  plan.schedule = make_schedule(
+      {plan.waves, static_cast<int>(plan.arms.size()), plan.suite.repeats, plan.suite.samples},
+      plan.suite.order, plan.suite.seed);
   describe_run(request, data.evaluators, plan);
   return plan;
 }

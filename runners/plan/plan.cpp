@@ -7,6 +7,7 @@ namespace evalrun::runners {
 engine::SessionOptions planned_session(const PlanRequest& request, const RunPlan& plan) {
   engine::SessionOptions options = request.session;
   options.max_tokens = plan.capacity;
+  options.n_sequences = plan.suite.batches.largest();
   options.kv_cache = request.suite.kv_cache;
   options.n_threads = plan.arms.front().record.threads;
   options.isa = plan.arms.front().record.isa;

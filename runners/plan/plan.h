@@ -44,15 +44,17 @@ struct PlannedArm {
 struct RunPlan {
   Suite suite;
   results::RunRecord run;
-  // As in the suite, and plain decoding of each tuned target before the first method that
-  // decodes it, unless the suite has it already.
+  // Methods as in the suite, each at every batch size; and plain decoding of each tuned target
+  // before the first method that decodes it, unless the suite has it already. Plain decoding of
+  // each size is a baseline, that of the smallest comes first.
   std::vector<PlannedArm> arms;
   std::vector<PlannedPrompt> prompts;
+  std::vector<std::vector<int>> waves;  // indices of prompts (runners/plan/waves.h)
   std::vector<Visit> schedule;
   std::vector<std::string> skipped;   // prompts left out because they are too long
   std::vector<std::string> left_out;  // optional methods and why they cannot be measured
   std::vector<std::string> origins;   // "gsm8k: 40 prompts, official, FILE"
-  int capacity = 0;                   // tokens a session must hold
+  int capacity = 0;                   // tokens that a sequence of a session must hold
   // Its table is offered to the methods of every arm when they are built: empty in a fresh plan,
   // filled in before a run (measure_row_cost, runners/measure/runner.h) or an estimate.
   std::shared_ptr<MeasuredRowCost> row_cost = std::make_shared<MeasuredRowCost>();
@@ -71,9 +73,11 @@ struct PlanRequest {
 };
 
 // Throws usage_error and data_error: unknown names, unreadable data, a prompt longer than the
-// context (named), no prompts left.
+// context (named), no prompts left, fewer of a data set than the largest batch, a batch whose keys
+// and values this machine cannot hold.
 RunPlan make_plan(const PlanRequest& request);
-// The session the plan was made for, defaults resolved.
+// The session the plan was made for, defaults resolved: a sequence for each slot of the largest
+// batch, of which an arm of batch B uses 0 to B - 1.
 engine::SessionOptions planned_session(const PlanRequest& request, const RunPlan& plan);
 
 // Parts of make_plan, also for tests.

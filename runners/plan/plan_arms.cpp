@@ -41,11 +41,15 @@ class ArmPlanner {
   void add_all();
 
  private:
-  void add_arm(const std::string& text, const std::string& role);
+  void add_optional(const std::string& method);
+  void add_arm(const std::string& text, const std::string& role, int batch);
   bool has_arm(const std::function<bool(const results::ArmRecord&)>& f) const;
-  PlannedArm make_arm(const methods::MethodSpec& spec, const std::string& role) const;
+  const results::ArmRecord& baseline_of(int batch) const;
+  PlannedArm make_arm(const methods::MethodSpec& spec, const std::string& role, int batch) const;
+  std::function<std::unique_ptr<methods::DecodingMethod>()> builder(
+      const methods::MethodSpec& spec, const methods::MethodBuildContext& context) const;
   engine::SessionOptions session_options() const;
-  void describe_engine(const engine::Model& model, results::ArmRecord& r) const;
+  void describe_engine(const engine::Model& model, int batch, results::ArmRecord& r) const;
   void shorten_labels();
   void plant_faults();
   void check_engine_mode() const;
@@ -56,34 +60,45 @@ class ArmPlanner {
 };
 
 void ArmPlanner::add_all() {
-  for (const std::string& method : request_.suite.methods) {
-    add_arm(method, plan_.arms.empty() ? "baseline" : "method");
-    if (plan_.arms.size() == 1 && request_.suite.aa) add_arm(method, "aa");
-  }
-  for (const std::string& method : request_.suite.optional_methods) try {
-      add_arm(method, "method");
-    } catch (const base::Error& e) {
-      if (e.code() != base::ExitCode::kUsage) throw;
-      plan_.left_out.push_back(
-          fmt::format("{} ({})", methods::parse_method(method).label(), e.message()));
+  const Suite& suite = request_.suite;
+  for (const std::string& method : suite.methods) {
+    const bool plain = &method == suite.methods.data();  // the suite has it first
+    for (const int batch : suite.batches.sizes) {
+      add_arm(method, plain ? "baseline" : "method", batch);
+      if (plain && suite.aa) add_arm(method, "aa", batch);
     }
+  }
+  for (const std::string& method : suite.optional_methods) add_optional(method);
   shorten_labels();
   plant_faults();
   check_engine_mode();
 }
 
-void ArmPlanner::add_arm(const std::string& text, const std::string& role) {
+// One that cannot be measured at some size is left out at all of them.
+void ArmPlanner::add_optional(const std::string& method) {
+  const size_t before = plan_.arms.size();
+  try {
+    for (const int batch : request_.suite.batches.sizes) add_arm(method, "method", batch);
+  } catch (const base::Error& e) {
+    if (e.code() != base::ExitCode::kUsage) throw;
+    plan_.arms.erase(plan_.arms.begin() + static_cast<std::ptrdiff_t>(before), plan_.arms.end());
+    plan_.left_out.push_back(
+        fmt::format("{} ({})", methods::parse_method(method).label(), e.message()));
+  }
+}
+
+void ArmPlanner::add_arm(const std::string& text, const std::string& role, int batch) {
   const methods::MethodSpec spec = methods::parse_method(text);
-  PlannedArm arm = make_arm(spec, role);
+  PlannedArm arm = make_arm(spec, role, batch);
   // Plain decoding of a tuned target that was added for an earlier method and is listed, too.
   if (has_arm([&](const results::ArmRecord& r) { return r.key == arm.record.key; })) return;
   if (arm.model != request_.target && spec.info->plain) {
     const std::string plain = spec.info->plain(spec.params);
     const std::string name = methods::parse_method(plain).info->name;
     if (!has_arm([&](const results::ArmRecord& r) {
-          return r.method == name && r.model_hash == arm.record.model_hash;
+          return r.method == name && r.model_hash == arm.record.model_hash && r.batch == batch;
         }))
-      add_arm(plain, "method");
+      add_arm(plain, "method", batch);
   }
   plan_.arms.push_back(std::move(arm));
 }
@@ -93,14 +108,26 @@ bool ArmPlanner::has_arm(const std::function<bool(const results::ArmRecord&)>& f
                      [&](const PlannedArm& arm) { return f(arm.record); });
 }
 
+// Plain decoding that arms of this batch are compared with.
+const results::ArmRecord& ArmPlanner::baseline_of(int batch) const {
+  const auto found = std::find_if(plan_.arms.begin(), plan_.arms.end(), [&](const PlannedArm& a) {
+    return a.record.role == "baseline" && a.record.batch == batch;
+  });
+  EVALRUN_CHECK(found != plan_.arms.end(), "no plain decoding of batch {}", batch);
+  return found->record;
+}
+
 // A method that cannot be built (no draft model, another vocabulary) must fail now, not after an
 // hour of measuring the arms before it.
-PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::string& role) const {
-  const methods::MethodBuildContext context = {request_.target, session_options(), request_.draft};
+PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::string& role,
+                                int batch) const {
+  methods::MethodBuildContext context = {request_.target, session_options(), request_.draft};
+  context.slots = batch;
   PlannedArm arm;
   arm.model = methods::decoded_model(spec, context);
   results::ArmRecord& r = arm.record;
-  r.label = role == "aa" ? spec.label() + kAgain : spec.label();
+  r.label = spec.label() + batch_label(batch, request_.suite.batches.mode);
+  if (role == "aa") r.label += kAgain;
   r.method = spec.info->name;
   r.params = spec.params.canonical();
   r.method_version = spec.info->version;
@@ -113,7 +140,7 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
                                   ? "same tokens"
                                   : "same distribution";
   }
-  describe_engine(*arm.model, r);
+  describe_engine(*arm.model, batch, r);
   if (request_.draft != nullptr && spec.info->takes_draft_model) {
     r.draft = request_.draft->path();
     r.draft_hash = request_.draft->hash();
@@ -127,16 +154,30 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
   if (spec.info->files)
     for (const auto& [name, hash] : spec.info->files(spec.params, context)) r.settings[name] = hash;
   arm.sampled = [spec](const engine::SamplingParams& sampling) { return spec.sampled(sampling); };
-  arm.build = [spec, context, costs = plan_.row_cost] {
-    methods::MethodBuildContext now = context;
-    if (!costs->table.empty()) now.row_cost = &costs->table;
-    return spec.info->build(spec.params, now);
-  };
+  arm.build = builder(spec, context);
   const std::unique_ptr<methods::DecodingMethod> method = arm.build();
   if (request_.suite.replay) methods::with_verdicts(*method, fmt::format("{}: replay", r.label));
   r.extra_parameter_bytes = static_cast<int64_t>(method->extra_parameter_bytes());
   r.key = arm_key(r);
   return arm;
+}
+
+// What rows cost is known by the time a run builds its methods, if ever. A row more of each
+// sequence of a batch is as many rows more as it has slots.
+std::function<std::unique_ptr<methods::DecodingMethod>()> ArmPlanner::builder(
+    const methods::MethodSpec& spec, const methods::MethodBuildContext& context) const {
+  return
+      [spec, context, costs = plan_.row_cost, of_batch = std::make_shared<engine::RowCostTable>()] {
+        methods::MethodBuildContext now = context;
+        if (!costs->table.empty()) {
+          now.row_cost = &costs->table;
+          if (now.slots > 1) {
+            *of_batch = costs->table.of_batch(now.slots);
+            now.row_cost = of_batch.get();
+          }
+        }
+        return spec.info->build(spec.params, now);
+      };
 }
 
 engine::SessionOptions ArmPlanner::session_options() const {
@@ -146,7 +187,8 @@ engine::SessionOptions ArmPlanner::session_options() const {
   return engine::resolve_engine(std::move(options));
 }
 
-void ArmPlanner::describe_engine(const engine::Model& model, results::ArmRecord& r) const {
+void ArmPlanner::describe_engine(const engine::Model& model, int batch,
+                                 results::ArmRecord& r) const {
   const Suite& suite = request_.suite;
   const engine::SessionOptions options = session_options();
   r.model = model.config().name;
@@ -155,6 +197,7 @@ void ArmPlanner::describe_engine(const engine::Model& model, results::ArmRecord&
   r.isa = options.isa;
   r.device = options.device;
   r.threads = options.n_threads;
+  r.batch = batch;
   r.kv_cache = suite.kv_cache;
   r.temperature = suite.sampling.temperature;
   r.top_p = suite.sampling.top_p;
@@ -169,6 +212,7 @@ void ArmPlanner::describe_engine(const engine::Model& model, results::ArmRecord&
   if (!options.kv_dtype.empty()) r.settings["kv_dtype"] = options.kv_dtype;
   r.settings["seed"] = std::to_string(suite.seed);
   r.settings["order"] = runners::to_string(suite.order);
+  if (batch > 1) r.settings["batch_mode"] = runners::to_string(suite.batches.mode);
   if (suite.replay) r.settings["replay"] = "reference";
   if (suite.max_turns > 0) r.settings["max_turns"] = std::to_string(suite.max_turns);
   if (request_.target->chat_template() != nullptr)
@@ -205,18 +249,17 @@ void ArmPlanner::shorten_labels() {
     for (std::string* label : labels) *label = with_folders(*label, folders);
   }
   for (PlannedArm& arm : plan_.arms)
-    if (arm.record.role == "aa") arm.record.label = plan_.arms.front().record.label + kAgain;
+    if (arm.record.role == "aa") arm.record.label = baseline_of(arm.record.batch).label + kAgain;
 }
 
 // A speedup compares arms that differ in the method alone (reports refuse anything else).
 void ArmPlanner::check_engine_mode() const {
-  const results::ArmRecord& first = plan_.arms.front().record;
   for (const PlannedArm& arm : plan_.arms) {
     const results::ArmRecord& r = arm.record;
-    EVALRUN_CHECK(r.dtype == first.dtype && r.isa == first.isa && r.device == first.device &&
-                      r.threads == first.threads && r.batch == first.batch &&
-                      r.kv_cache == first.kv_cache,
-                  "{} and {} are planned in different engine modes", r.label, first.label);
+    const results::ArmRecord& plain = baseline_of(r.batch);
+    EVALRUN_CHECK(r.dtype == plain.dtype && r.isa == plain.isa && r.device == plain.device &&
+                      r.threads == plain.threads && r.kv_cache == plain.kv_cache,
+                  "{} and {} are planned in different engine modes", r.label, plain.label);
   }
 }
 

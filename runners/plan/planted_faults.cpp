@@ -33,12 +33,13 @@ std::map<std::string, std::string> planted_faults(const Suite& suite, const std:
   const bool plain = fault.starts_with(kPlainSlow), all = fault.starts_with(kAllSlow);
   // "slow:5%" of "ar-slow:5%".
   const std::string planted = plain || all ? fault.substr(fault.find('-') + 1) : fault;
+  const std::string batch = batch_label(suite.batches.sizes.front(), suite.batches.mode);
   std::map<std::string, std::string> faults;
   if (plain || all) {
-    faults["ar"] = planted;
-    if (suite.aa) faults["ar (A/A)"] = planted;
+    faults["ar" + batch] = planted;
+    if (suite.aa) faults["ar" + batch + " (A/A)"] = planted;
   }
-  if (!plain) faults[methods::parse_method(suite.methods[1]).label()] = planted;
+  if (!plain) faults[methods::parse_method(suite.methods[1]).label() + batch] = planted;
   return faults;
 }
 

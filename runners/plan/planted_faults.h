@@ -11,8 +11,8 @@ namespace evalrun::runners {
 void check_fault_name(const std::string& fault);
 
 // As PlanRequest::faults. One of methods/faults.h goes into the suite's first method arm,
-// "ar-slow:5%" into plain decoding, "all-slow:5%" into both. Throws usage_error for a suite without
-// a method besides AR.
+// "ar-slow:5%" into plain decoding, "all-slow:5%" into both; at the suite's smallest batch alone.
+// Throws usage_error for a suite without a method besides AR.
 std::map<std::string, std::string> planted_faults(const Suite& suite, const std::string& fault);
 
 }  // namespace evalrun::runners

@@ -1,11 +1,15 @@
 // The order of a run: which arm meets which prompt when. A pure function of its arguments, so that
 // a resumed run continues in the order of the first one.
 //
-// Interleaved: prompts come in groups of as many as there are arms; a group draws one permutation
-// of the arms, and the visit of its i-th prompt in repeat r runs the permutation rotated by a row
-// that walks through all rotations over i and over r. So within a repeat (over a whole group) and
-// over the repeats of a prompt every arm stands in every slot equally often: a slow drift of the
-// machine, or a warm cache left by the arm before, falls on all arms alike.
+// Prompts come in waves: successive ones of one data set, one at a time where nothing is decoded in
+// batches (runners/plan/waves.h). A block is a wave in one repeat and sample; in it each arm has
+// all prompts of the wave, then the next arm has them.
+//
+// Interleaved: waves come in groups of as many as there are arms; a group draws one permutation of
+// the arms, and the block of its i-th wave in repeat r runs the permutation rotated by a row that
+// walks through all rotations over i and over r. So within a repeat (over a whole group) and over
+// the repeats of a wave every arm stands in every slot equally often: a slow drift of the machine,
+// or a warm cache left by the arm before, falls on all arms alike.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,17 +18,21 @@
 
 namespace evalrun::runners {
 
+// One generation.
 struct Visit {
   int repeat = 0, sample = 0;
   int prompt = 0, arm = 0;  // indices into the plan
   int block = 0,
-      slot = 0;  // block: one prompt in one repeat and sample; slot: place of the arm in it
+      slot = 0;  // block: one wave in one repeat and sample; slot: place of the arm in it
   bool operator==(const Visit&) const = default;
 };
 
 struct ScheduleShape {
-  int n_prompts = 0, n_arms = 0, repeats = 1, samples = 1;
+  std::vector<std::vector<int>> waves;  // of indices of prompts, none empty
+  int n_arms = 0, repeats = 1, samples = 1;
 };
+// A wave per prompt.
+std::vector<std::vector<int>> waves_of_one(int n_prompts);
 std::vector<Visit> make_schedule(const ScheduleShape& shape, Order order, uint64_t seed);
 
 }  // namespace evalrun::runners

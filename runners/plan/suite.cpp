@@ -194,6 +194,18 @@ void check_sampler(const Suite& suite, const std::string& where) {
       "out)");
 }
 
+// A path is led, and a context computed anew, for one sequence at a time.
+void check_what_batches_leave(const Suite& suite, const std::string& where) {
+  const auto refuse = [&](const char* field, const char* remedy) {
+    throw usage_error(fmt::format("{}: field '{}' with batches of {}: it is of batches of one",
+                                  where, field, suite.batches.largest()),
+                      fmt::format("{}, or measure with --batch 1", remedy));
+  };
+  if (suite.batches.one()) return;
+  if (suite.replay) refuse("replay", "leave --replay out");
+  if (!suite.kv_cache) refuse("kv_cache", "leave --no-kv-cache out (suite: \"kv_cache\": true)");
+}
+
 // One number, or a list of them.
 void read_temperature(ObjectReader& reader, Suite& suite) {
   const nlohmann::json* value = reader.raw("temperature");
@@ -272,6 +284,7 @@ Suite parse_suite(std::string_view json_text, const std::string& file) {
   suite.warmup_limit_s = reader.optional<double>("warmup_limit_s", suite.warmup_limit_s);
   if (reader.has("order"))
     suite.order = parse_order(reader.required<std::string>("order"), file + ": field 'order'");
+  read_batches(reader, file, suite.batches);
   suite.replay = reader.optional<bool>("replay", suite.replay);
   suite.ignore_eos = reader.optional<bool>("ignore_eos", suite.ignore_eos);
   suite.kv_cache = reader.optional<bool>("kv_cache", suite.kv_cache);
@@ -320,6 +333,8 @@ void complete_suite(Suite& suite, const std::string& where) {
                     "rule refuses on the way to a given text has no answer",
                     where, suite.sampling.temperature),
         "replay with temperature 0, or sample without --replay");
+  check_batches(suite.batches, where);
+  check_what_batches_leave(suite, where);
   check_range(where, "warmup_limit_s", suite.warmup_limit_s, 0, 3600);
   if (suite.limit >= 1 && suite.limit != static_cast<double>(static_cast<int64_t>(suite.limit)))
     throw usage_error(
@@ -371,6 +386,7 @@ nlohmann::json to_json(const Suite& suite) {
   json["summary"] = suite.summary;
   if (!suite.models.empty()) json["models"] = suite.models;
   if (suite.temperatures.size() > 1) json["temperature"] = suite.temperatures;
+  add_batches(suite.batches, json);
   if (!suite.evaluate)
     json["evaluators"] = "none";
   else if (suite.evaluators.empty())

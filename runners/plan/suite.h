@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/sampling.h"
+#include "runners/plan/batches.h"
 
 namespace evalrun::runners {
 
@@ -57,6 +58,7 @@ struct Suite {
   int warmup = -1;             // generations per arm; -1 = until step times settle
   double warmup_limit_s = 10;  // longest warm-up when it is automatic
   Order order = Order::kInterleaved;
+  Batches batches;  // fields "batch", "batch_mode", "wave"
   // Every arm is made to follow plain decoding's text while it really drafts and verifies.
   bool replay = false;
   bool ignore_eos = false;
@@ -81,7 +83,8 @@ void complete_suite(Suite& suite, const std::string& where);
 std::vector<Suite> one_per_model(const Suite& suite);
 
 // The effective configuration: every field with its value, as stored with the run and hashed.
-// It has `models` only where the suite names some, so that other suites keep their keys.
+// It has `models`, `batch`, `batch_mode` and `wave` only where the suite names some, so that other
+// suites keep their keys.
 nlohmann::json to_json(const Suite& suite);
 
 struct BuiltinSuite {

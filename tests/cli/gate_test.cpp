@@ -279,6 +279,14 @@ TEST_F(Gate, LockStepFindsWhatAStoredBaselineCannot) {
   expect_refused(check({"--against", EVALRUN_PROGRAM, "--self-test", "slow"}), 2, "slow:10%");
 }
 
+TEST_F(Gate, BatchesAreNotMeasuredInTurns) {
+  folder_.write("batches.json", R"({"methods": ["pld"], "tasks": ["jsonl:prompts.jsonl"],
+                                    "batch": [1, 2]})");
+  expect_refused(
+      check({"--against", EVALRUN_PROGRAM, "--suite", "batches.json", "-m", tiny_model()}), 2,
+      "its batches of 2 cannot be measured in turns");
+}
+
 TEST_F(Gate, AChildThatIsKilledOrHangsIsNamed) {
   // The second process of the other build dies in the middle of its work.
   const std::string other = folder_.write_program(

@@ -147,6 +147,67 @@ TEST_F(Models, APlanPricesStepsByWhatTheirRowsCostHere) {
                               HasSubstr("pld:k=5 6 (6 rows)")));
 }
 
+TEST_F(Models, APlanShowsBatchesAndWaves) {
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"-m", tiny_model(), "--plan"});
+    return measure(more);
+  };
+  const json shown = json::parse(plan({"--batch", "2,1", "--json"}).out);
+  EXPECT_EQ(shown["suite"]["batch"], json({1, 2}));
+  EXPECT_EQ(shown["suite"]["batch_mode"], "static");
+  EXPECT_EQ(shown["waves"], kPrompts / 2);
+  EXPECT_EQ(shown["arms"],
+            json({"ar", "ar (A/A)", "ar, batch 2", "ar, batch 2 (A/A)", "pld", "pld, batch 2"}));
+  EXPECT_EQ(shown["largest_steps"].size(), 6u);
+  EXPECT_EQ(shown["generations"], 6 * kPrompts);
+  EXPECT_THAT(plan({"--batch", "2,1"}).out,
+              AllOf(HasSubstr("batches of 1 and 2 (static), waves of 2 prompts, 2 of them"),
+                    HasSubstr("in steps of plain decoding of the same batch:")));
+  EXPECT_THAT(plan({"--batch", "2", "--batch-mode", "continuous", "--wave", "4"}).out,
+              HasSubstr("batches of 2 (continuous), waves of 4 prompts, 1 of them"));
+  const std::string alone = plan({}).out;
+  EXPECT_THAT(alone, Not(HasSubstr("batch")));
+  EXPECT_THAT(alone, Not(HasSubstr("wave")));
+}
+
+TEST_F(Models, BatchesOfTheSuiteGiveWayToTheCommandLine) {
+  folder_.write("batches.json", json({{"methods", {"pld"}},
+                                      {"tasks", {"jsonl:prompts.jsonl"}},
+                                      {"max_new", 12},
+                                      {"batch", {2, 4}},
+                                      {"batch_mode", "continuous"},
+                                      {"wave", 4}})
+                                    .dump());
+  const auto suite = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"run",  "batches.json", "-m", tiny_model(), "--db",
+                                     "r.db", "-t",           "1",  "--plan",     "--json"};
+    line.insert(line.end(), more.begin(), more.end());
+    return json::parse(run(line).out)["suite"];
+  };
+  EXPECT_EQ(suite({})["batch"], json({2, 4}));
+  EXPECT_EQ(suite({"--batch", "2"})["batch"], json({2}));
+  EXPECT_EQ(suite({"--batch", "2"})["batch_mode"], "continuous");
+  EXPECT_EQ(suite({"--batch-mode", "static"})["batch_mode"], "static");
+  EXPECT_FALSE(suite({"--wave", "0"}).contains("wave"));
+  for (const char* field : {"batch", "batch_mode", "wave"})
+    EXPECT_FALSE(suite({"--batch", "1"}).contains(field)) << field;
+}
+
+TEST_F(Models, BatchesThatCannotBeMeasuredAreRefused) {
+  const auto refused = [&](std::vector<std::string> more, const std::string& named) {
+    more.insert(more.begin(), {"-m", tiny_model()});
+    expect_refused(measure(more), 2, named);
+  };
+  refused({"--batch", "8", "--plan"}, "has 4 prompts in this run, fewer than a batch of 8");
+  refused({"--batch", "2,2", "--plan"}, "'batch' lists 2 twice");
+  refused({"--batch", "2", "--replay", "--plan"}, "'replay' with batches of 2");
+  refused({"--batch", "2", "--no-kv-cache", "--plan"}, "'kv_cache' with batches of 2");
+  refused({"--batch-mode", "continuous", "--plan"}, "no batch is above 1");
+  refused({"--batch", "2,4", "--wave", "2", "--plan"}, "no whole number of batches of 4");
+  refused({"--batch", "65", "--plan"}, "--batch");
+  refused({"--batch", "2", "--lock-step"}, "--lock-step with batches of 2");
+}
+
 TEST_F(Models, APlanKnowsTheWarmUp) {
   const auto warmup = [&](const std::string& value) {
     const ProgramResult plan = measure({"--plan", "-m", tiny_model(), "-w", value});

@@ -28,6 +28,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--as", "nonsense"},
     {"--baseline", "nonsense"},
     {"--batch", "0"},
+    {"--batch-mode", "nonsense"},
     {"--budget", "0"},
     {"--cache", "suite.json/x"},
     {"--chat-template", "nonsense"},
@@ -129,6 +130,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--tree", "nonsense"},
     {"--verdict", "suite.json/x"},
     {"--warmup", "nonsense"},
+    {"--wave", "-1"},
     {"--wide", "nonsense"},
 };
 

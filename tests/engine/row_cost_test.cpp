@@ -41,6 +41,28 @@ TEST(RowCostTable, NeverFallsBehindItsEnd) {
   EXPECT_DOUBLE_EQ(table_of({{1, 2.0}, {2, 1.9}}).ms(64), 1.9);
 }
 
+TEST(RowCostTable, OfABatchIsThatOfAsManyTimesTheRows) {
+  RowCostTable table = table_of({{1, 2.0}, {4, 2.6}, {8, 5.0}, {30, 27.0}});
+  table.context = 256;
+  table.bytes = 1000;
+  table.prefill = {{5, 1.0}};
+  for (const int sequences : {1, 2, 3, 7, 8, 16, 31, 64}) {
+    const RowCostTable batch = table.of_batch(sequences);
+    EXPECT_EQ(batch.context, 256);
+    for (int n = 1; n <= 70; ++n)
+      EXPECT_NEAR(batch.ms(n), table.ms(n * sequences), 1e-9) << n << " x " << sequences;
+    EXPECT_NEAR(batch.ratio(4), table.ms(4 * sequences) / table.ms(sequences), 1e-9);
+  }
+  EXPECT_EQ(table.of_batch(1).bytes, 1000u) << "one sequence: the table itself";
+  EXPECT_EQ(table.of_batch(4).bytes, 0u);
+  EXPECT_TRUE(table.of_batch(4).prefill.empty());
+  // Flat behind an end that falls.
+  EXPECT_DOUBLE_EQ(table_of({{1, 2.0}, {8, 1.9}}).of_batch(16).ms(9), 1.9);
+  EXPECT_DOUBLE_EQ(table_of({{1, 2.0}}).of_batch(16).ratio(9), 1);
+  EXPECT_TRUE(RowCostTable{}.of_batch(4).empty());
+  EXPECT_THROW((void)table.of_batch(0), base::InternalError);
+}
+
 TEST(RowCostTable, Floor) {
   RowCostTable table = table_of({{1, 2.0}});
   table.bytes = 30'000'000;

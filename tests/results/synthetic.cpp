@@ -55,6 +55,7 @@ ArmRecord arm_record(const SyntheticRun& run, const SyntheticArm& a) {
   r.isa = run.isa;
   r.device = a.device;
   r.threads = run.threads;
+  r.batch = a.batch;
   r.temperature = a.temperature;
   r.settings = a.settings;
   r.max_new = 64;

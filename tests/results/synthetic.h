@@ -26,6 +26,7 @@ struct SyntheticArm {
   std::string model_hash = "cafe";
   std::string device = "cpu";
   std::map<std::string, std::string> settings;
+  int batch = 1;
 };
 
 struct SyntheticRun {

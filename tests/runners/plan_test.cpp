@@ -17,8 +17,7 @@
 #include "runners/plan/estimate.h"
 #include "tests/methods/support/adapters.h"
 #include "tests/methods/support/fake_session.h"
-#include "tests/runners/fakes.h"
-#include "tests/temp_folder.h"
+#include "tests/runners/small_plans.h"
 
 namespace evalrun::runners {
 namespace {
@@ -26,35 +25,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const tests::TempFolder& folder() {
-  static const tests::TempFolder one;
-  return one;
-}
-
-std::string write_prompts(const std::string& name, const std::vector<std::string>& lines) {
-  const std::string path = folder().file(name);
-  std::ofstream out(path);
-  for (const std::string& line : lines) out << line << "\n";
-  return "jsonl:" + path;
-}
-
-std::string two_prompts() {
-  return write_prompts("two.jsonl", {R"({"id": "a", "turns": ["one", "and two"]})",
-                                     R"({"id": "b", "turns": ["just one question"]})"});
-}
-
-PlanRequest request_for(const std::string& task) {
-  PlanRequest request;
-  request.suite.tasks = {{.task = task}};
-  request.suite.methods = {"pld"};
-  request.suite.max_new = 8;
-  request.target = tests::tiny_model(256);
-  request.session.n_threads = 1;
-  request.session.isa = "reference";
-  complete_suite(request.suite, "test");
-  return request;
-}
 
 TEST(Conversation, LaterTurnsHoldTheModelsAnswers) {
   const auto model = tests::tiny_model(256);
@@ -538,6 +508,9 @@ TEST(Keys, EverySuiteFieldAndPartChangesTheRunKey) {
   suite([](Suite& s) { s.warmup = 9; });
   suite([](Suite& s) { s.warmup_limit_s = 9; });
   suite([](Suite& s) { s.order = Order::kRandom; });
+  suite([](Suite& s) { s.batches.sizes = {1, 2}; });
+  suite([](Suite& s) { s.batches = {{1, 2}, methods::BatchMode::kContinuous}; });
+  suite([](Suite& s) { s.batches.wave = 4; });
   suite([](Suite& s) { s.replay = true; });
   suite([](Suite& s) { s.ignore_eos = true; });
   suite([](Suite& s) { s.kv_cache = false; });
@@ -599,14 +572,6 @@ TEST(Estimate, CountsEveryTurnArmAndRepeat) {
   plan.suite.replay = true;  // one model's text
   EXPECT_DOUBLE_EQ(estimate_seconds(plan, {.prefill_s_per_token = 0.5, .step_s = 10.0}),
                    expected / 6 * 7);
-}
-
-// T(n)/T(1) = 1, 2, 8 for 1, 4, 16 rows.
-engine::RowCostTable steep_rows() {
-  engine::RowCostTable table;
-  table.context = 256, table.rounds = 3;
-  table.rows = {{1, 10, 10, 10, {}}, {4, 20, 20, 20, {}}, {16, 80, 80, 80, {}}};
-  return table;
 }
 
 TEST(Estimate, AStepIsPricedByItsForwards) {

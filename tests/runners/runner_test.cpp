@@ -127,8 +127,9 @@ class RunnerTest : public ::testing::Test {
       p.prompts.push_back(std::move(prompt));
     }
     p.capacity = 512;
+    p.waves = waves_of_one(n_prompts);
     p.schedule =
-        make_schedule({n_prompts, static_cast<int>(arms.size()), p.suite.repeats, p.suite.samples},
+        make_schedule({p.waves, static_cast<int>(arms.size()), p.suite.repeats, p.suite.samples},
                       p.suite.order, p.suite.seed);
     return p;
   }

@@ -2,17 +2,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
+
+#include "engine/base/error.h"
+#include "engine/base/rng.h"
 
 namespace evalrun::runners {
 namespace {
 
-const ScheduleShape kShape = {.n_prompts = 12, .n_arms = 4, .repeats = 4, .samples = 1};
+const ScheduleShape kShape = {.waves = waves_of_one(12), .n_arms = 4, .repeats = 4, .samples = 1};
+constexpr int kShapePrompts = 12;
 
 TEST(Schedule, EveryCellOnceForEveryOrder) {
-  const ScheduleShape shape = {.n_prompts = 7, .n_arms = 3, .repeats = 2, .samples = 2};
+  const ScheduleShape shape = {.waves = waves_of_one(7), .n_arms = 3, .repeats = 2, .samples = 2};
   for (const Order order : {Order::kInterleaved, Order::kRandom, Order::kSequential}) {
     std::set<std::tuple<int, int, int, int>> cells;
     const auto visits = make_schedule(shape, order, 5);
@@ -28,8 +34,8 @@ TEST(Schedule, ArmsOfAPromptStandTogetherInOneBlock) {
     for (size_t i = 0; i < visits.size(); ++i) {
       EXPECT_EQ(visits[i].block, static_cast<int>(i) / kShape.n_arms);
       EXPECT_EQ(visits[i].slot, static_cast<int>(i) % kShape.n_arms);
-      EXPECT_EQ(visits[i].prompt, visits[i].block % kShape.n_prompts);
-      EXPECT_EQ(visits[i].repeat, visits[i].block / kShape.n_prompts);
+      EXPECT_EQ(visits[i].prompt, visits[i].block % kShapePrompts);
+      EXPECT_EQ(visits[i].repeat, visits[i].block / kShapePrompts);
     }
   }
 }
@@ -52,7 +58,8 @@ TEST(Schedule, ArmsPrecedeEachOtherAboutEquallyOften) {
   // not. In each of 300 groups an ordered pair stands three times (its arms are neighbours in the
   // permutation, probability 1/3) or never: mean 300, variance 300 * 2, four standard
   // deviations 98.
-  const ScheduleShape shape = {.n_prompts = 1200, .n_arms = 4, .repeats = 1, .samples = 1};
+  const ScheduleShape shape = {
+      .waves = waves_of_one(1200), .n_arms = 4, .repeats = 1, .samples = 1};
   const auto visits = make_schedule(shape, Order::kInterleaved, 11);
   std::map<std::pair<int, int>, int> behind;
   for (size_t i = 1; i < visits.size(); ++i)
@@ -69,14 +76,101 @@ TEST(Schedule, SameSeedSameOrderOtherSeedOtherOrder) {
 }
 
 TEST(Schedule, SequentialRunsOneArmAfterTheOther) {
-  const auto visits = make_schedule({.n_prompts = 3, .n_arms = 2, .repeats = 2, .samples = 1},
-                                    Order::kSequential, 5);
+  const auto visits = make_schedule(
+      {.waves = waves_of_one(3), .n_arms = 2, .repeats = 2, .samples = 1}, Order::kSequential, 5);
   std::vector<std::tuple<int, int, int>> seen, expected;
   for (const Visit& v : visits) seen.push_back({v.repeat, v.arm, v.prompt});
   for (int repeat = 0; repeat < 2; ++repeat)
     for (int arm = 0; arm < 2; ++arm)
       for (int prompt = 0; prompt < 3; ++prompt) expected.push_back({repeat, arm, prompt});
   EXPECT_EQ(seen, expected);
+}
+
+// ---- Waves --------------------------------------------------------------------------------------
+
+// The order of runs before there were batches, written down a second time: a run of one prompt at a
+// time that began then goes on in its order.
+std::vector<Visit> order_by_prompts(int n_prompts, int n_arms, int repeats, int samples,
+                                    Order order, uint64_t seed) {
+  base::Rng rng(base::combine_seeds({seed, 0x6f72646572ull}));
+  const auto drawn = [&] {
+    std::vector<int> list(static_cast<size_t>(n_arms));
+    std::iota(list.begin(), list.end(), 0);
+    for (size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[rng.below(i)]);
+    return list;
+  };
+  std::vector<std::vector<int>> permutations, rows;
+  for (int group = 0; order == Order::kInterleaved && group * n_arms < n_prompts; ++group) {
+    permutations.push_back(drawn());
+    rows.push_back(drawn());
+  }
+  std::vector<Visit> visits;
+  for (int round = 0; round < repeats * samples; ++round)
+    for (int prompt = 0; prompt < n_prompts; ++prompt) {
+      std::vector<int> arms(static_cast<size_t>(n_arms));
+      std::iota(arms.begin(), arms.end(), 0);
+      if (order == Order::kRandom) arms = drawn();
+      const auto group = static_cast<size_t>(prompt / n_arms);
+      for (int slot = 0; slot < n_arms; ++slot) {
+        int arm = arms[static_cast<size_t>(slot)];
+        if (order == Order::kInterleaved) {
+          const int row = rows[group][static_cast<size_t>(prompt % n_arms)] + round;
+          arm = permutations[group][static_cast<size_t>((slot + row) % n_arms)];
+        }
+        visits.push_back(
+            {round / samples, round % samples, prompt, arm, round * n_prompts + prompt, slot});
+      }
+    }
+  if (order == Order::kSequential)
+    std::stable_sort(visits.begin(), visits.end(), [](const Visit& a, const Visit& b) {
+      return std::pair(a.repeat, a.arm) < std::pair(b.repeat, b.arm);
+    });
+  return visits;
+}
+
+TEST(Schedule, WavesOfOneAreTheOrderByPrompts) {
+  for (const Order order : {Order::kInterleaved, Order::kRandom, Order::kSequential})
+    for (const uint64_t seed : {1ull, 77ull}) {
+      EXPECT_EQ(make_schedule({waves_of_one(11), 4, 3, 2}, order, seed),
+                order_by_prompts(11, 4, 3, 2, order, seed))
+          << to_string(order);
+      EXPECT_EQ(make_schedule({waves_of_one(1), 1, 1, 1}, order, seed),
+                order_by_prompts(1, 1, 1, 1, order, seed));
+    }
+}
+
+// Waves take the places that prompts had, and within one each arm has all of its prompts in turn.
+TEST(Schedule, ABlockIsAWave) {
+  const std::vector<std::vector<int>> waves = {{0, 1, 2}, {3, 4, 5}, {6}, {7, 8, 9}, {10, 11}};
+  for (const Order order : {Order::kInterleaved, Order::kRandom, Order::kSequential}) {
+    std::vector<Visit> expected;
+    for (const Visit& v : order_by_prompts(5, 3, 2, 2, order, 9))
+      for (const int prompt : waves[static_cast<size_t>(v.prompt)]) {
+        expected.push_back(v);
+        expected.back().prompt = prompt;
+      }
+    EXPECT_EQ(make_schedule({waves, 3, 2, 2}, order, 9), expected) << to_string(order);
+  }
+}
+
+TEST(Schedule, EveryArmStandsInEverySlotOfItsWavesEquallyOften) {
+  std::vector<std::vector<int>> waves;
+  for (int i = 0; i < 8; ++i) waves.push_back({3 * i, 3 * i + 1, 3 * i + 2});
+  std::map<std::tuple<int, int, int>, int> per_repeat, per_prompt;
+  for (const Visit& v : make_schedule({waves, 4, 4, 1}, Order::kInterleaved, 5)) {
+    ++per_repeat[{v.repeat, v.arm, v.slot}];
+    ++per_prompt[{v.prompt, v.arm, v.slot}];
+  }
+  EXPECT_EQ(per_repeat.size(), 4u * 4 * 4);
+  for (const auto& [key, n] : per_repeat) EXPECT_EQ(n, 6);  // 24 prompts over 4 slots
+  EXPECT_EQ(per_prompt.size(), 24u * 4 * 4);
+  for (const auto& [key, n] : per_prompt) EXPECT_EQ(n, 1);
+}
+
+TEST(Schedule, NothingToOrderIsAMistake) {
+  EXPECT_THROW(make_schedule({{}, 1, 1, 1}, Order::kInterleaved, 1), base::InternalError);
+  EXPECT_THROW(make_schedule({waves_of_one(2), 0, 1, 1}, Order::kInterleaved, 1),
+               base::InternalError);
 }
 
 }  // namespace

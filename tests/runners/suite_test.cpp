@@ -142,6 +142,114 @@ TEST(Suite, ATaskCanNameATemplate) {
               HasSubstr("'tasks[0].template'"));
 }
 
+// ---- Batches ------------------------------------------------------------------------------------
+
+TEST(Suite, BatchesAreReadSortedAndStored) {
+  Suite s = parse_suite(R"({"tasks": ["samples"], "batch": [8, 1, 2], "batch_mode": "continuous",
+                            "wave": 16})",
+                        "f.json");
+  complete_suite(s, "f.json");
+  EXPECT_THAT(s.batches.sizes, ElementsAre(1, 2, 8));
+  EXPECT_EQ(s.batches.mode, methods::BatchMode::kContinuous);
+  EXPECT_EQ(s.batches.wave_size(), 16);
+  EXPECT_EQ(s.batches.largest(), 8);
+  const nlohmann::json stored = to_json(s);
+  EXPECT_EQ(stored["batch"], nlohmann::json({1, 2, 8}));
+  EXPECT_EQ(stored["batch_mode"], "continuous");
+  EXPECT_EQ(stored["wave"], 16);
+  EXPECT_EQ(to_json(parse_suite(stored.dump(), "stored")), stored);
+  EXPECT_EQ(describe_batches(s.batches), "batches of 1, 2 and 8 (continuous), waves of 16 prompts");
+}
+
+TEST(Suite, WithoutBatchesNothingOfThemIsStored) {
+  for (const char* json :
+       {R"({"tasks": ["samples"]})", R"({"tasks": ["samples"], "batch": [1]})",
+        R"({"tasks": ["samples"], "batch": [1], "batch_mode": "static", "wave": 0})"}) {
+    Suite s = parse_suite(json, "f.json");
+    complete_suite(s, "f.json");
+    EXPECT_TRUE(s.batches.one());
+    EXPECT_EQ(s.batches.wave_size(), 1);
+    for (const char* field : {"batch", "batch_mode", "wave"})
+      EXPECT_FALSE(to_json(s).contains(field)) << field << ": suites keep their keys";
+  }
+  // A wave changes the order of a run, and so its key.
+  Suite s = parse_suite(R"({"tasks": ["samples"], "wave": 5})", "f.json");
+  complete_suite(s, "f.json");
+  EXPECT_EQ(s.batches.wave_size(), 5);
+  EXPECT_EQ(to_json(s)["wave"], 5);
+  EXPECT_EQ(describe_batches(s.batches), "batches of 1, waves of 5 prompts");
+}
+
+TEST(Suite, AWaveIsAsLongAsItsBatchesNeed) {
+  const auto wave = [](std::vector<int> sizes, methods::BatchMode mode, int given) {
+    return Batches{.sizes = std::move(sizes), .mode = mode, .wave = given}.wave_size();
+  };
+  EXPECT_EQ(wave({1}, methods::BatchMode::kStatic, 0), 1);
+  EXPECT_EQ(wave({1, 4, 16}, methods::BatchMode::kStatic, 0), 16);
+  EXPECT_EQ(wave({1, 4, 16}, methods::BatchMode::kContinuous, 0), 64);
+  EXPECT_EQ(wave({4}, methods::BatchMode::kContinuous, 8), 8);
+}
+
+TEST(Suite, WrongBatchesAreRefused) {
+  const auto error = [](const std::string& fields) {
+    return error_of(R"({"tasks": ["samples"], )" + fields + "}");
+  };
+  const std::string list = "'batch' must be a list of whole numbers from 1 to 64";
+  for (const char* wrong : {"4", "[]", "[0]", "[-1]", "[65]", "[1.5]", "[\"4\"]", "[true]", "null",
+                            "[18446744073709551615]"})
+    EXPECT_THAT(error(fmt::format("\"batch\": {}", wrong)),
+                AllOf(HasSubstr("mine.json"), HasSubstr(list)))
+        << wrong;
+  EXPECT_THAT(error(R"("batch": [2, 4, 2])"),
+              AllOf(HasSubstr("mine.json"), HasSubstr("'batch' lists 2 twice")));
+  EXPECT_THAT(error(R"("batch": [2], "batch_mode": "contiguous")"),
+              AllOf(HasSubstr("mine.json"), HasSubstr("'batch_mode'"), HasSubstr("contiguous"),
+                    HasSubstr("did you mean 'continuous'")));
+  EXPECT_THAT(error(R"("batch": [2], "batch_mode": 3)"), HasSubstr("'batch_mode'"));
+  EXPECT_THAT(error(R"("batch_mode": "continuous")"),
+              AllOf(HasSubstr("'batch_mode' is 'continuous'"), HasSubstr("no batch is above 1"),
+                    HasSubstr("--batch 1,4")));
+  EXPECT_THAT(error(R"("wave": -1)"), AllOf(HasSubstr("mine.json"), HasSubstr("'wave' is -1")));
+  EXPECT_THAT(error(R"("wave": "4")"), HasSubstr("'wave' must be an integer"));
+  EXPECT_THAT(error(R"("batch": [1, 4, 6], "wave": 8)"),
+              AllOf(HasSubstr("'wave': 8 prompts are no whole number of batches of 6"),
+                    HasSubstr("--wave 12")));
+  EXPECT_THAT(
+      error(R"("batch": [2, 3])"),
+      AllOf(HasSubstr("3 prompts are no whole number of batches of 2"), HasSubstr("\"wave\": 6")));
+  EXPECT_EQ(error(R"("batch": [2, 3], "wave": 6)"), "no error");
+  EXPECT_THAT(error(R"("batch": [31, 37, 41, 43, 47], "wave": 31)"), HasSubstr("--batch 1,2,4,8"));
+  EXPECT_THAT(error(R"("batches": [2])"), AllOf(HasSubstr("'batches'"), HasSubstr("'batch'")));
+}
+
+// What is made for one sequence.
+TEST(Suite, BatchesAreRefusedWhereOneSequenceIsDecoded) {
+  const auto error = [](const std::string& fields) {
+    return error_of(R"({"tasks": ["samples"], )" + fields + "}");
+  };
+  EXPECT_THAT(error(R"("batch": [1, 2], "replay": true)"),
+              AllOf(HasSubstr("mine.json"), HasSubstr("'replay' with batches of 2"),
+                    HasSubstr("--batch 1")));
+  EXPECT_THAT(error(R"("batch": [4], "kv_cache": false)"),
+              AllOf(HasSubstr("mine.json"), HasSubstr("'kv_cache' with batches of 4"),
+                    HasSubstr("--no-kv-cache")));
+  EXPECT_EQ(error(R"("batch": [1], "kv_cache": false)"), "no error");
+}
+
+TEST(Suite, TheSuitesOfBatchesHaveSizesUpToThirtyTwo) {
+  for (const char* name : {"batch", "space-batch"}) {
+    Suite s = load_suite(name);
+    complete_suite(s, name);
+    EXPECT_THAT(s.batches.sizes, ElementsAre(1, 2, 4, 8, 16, 32)) << name;
+    EXPECT_GE(s.limit, 32) << name << ": a batch must be full";
+  }
+  // Everything without training that `training-free` has.
+  const Suite all = load_suite("training-free"), batch = load_suite("batch");
+  EXPECT_EQ(batch.methods, all.methods);
+  for (const std::string& method : all.optional_methods)
+    EXPECT_THAT(batch.optional_methods, ::testing::Contains(method));
+}
+
 TEST(Suite, ArIsPutInFrontAndNamesBecomeCanonical) {
   Suite s = parse_suite(R"({"methods": ["pld:k=4", "ar"], "tasks": ["samples"]})", "f.json");
   complete_suite(s, "f.json");
@@ -223,7 +331,7 @@ TEST(Suite, BuiltInSuitesAreSoundAndLargeEnough) {
         << builtin.name;
   }
   EXPECT_THAT(names, ::testing::IsSupersetOf({"quick", "ci", "training-free", "paper-self-draft",
-                                              "sd-pad", "cache-mismatch"}));
+                                              "sd-pad", "cache-mismatch", "batch", "space-batch"}));
   for (const std::string& name : names) {
     Suite s = load_suite(name);
     EXPECT_EQ(s.name, name);

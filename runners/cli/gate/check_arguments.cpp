@@ -208,6 +208,11 @@ runners::Suite self_test_suite(const CheckArguments& o) {
 }
 
 AgainstRequest against_request(const CheckArguments& o, const std::string& program) {
+  if (const int batch = runners::load_suite(o.suite).batches.largest(); batch > 1)
+    throw base::usage_error(
+        fmt::format("--against with suite {}: its batches of {} cannot be measured in turns",
+                    o.suite, batch),
+        "name a suite of batches of one, or check against a stored baseline: evalrun check");
   AgainstRequest request;
   request.program = program;
   request.arguments = run_words(o);

@@ -51,7 +51,9 @@ struct RunArguments {
   std::vector<std::string> methods, tasks, evaluators;
   std::vector<int> max_new;
   std::vector<double> temperature;
-  std::optional<int> max_turns, repeats, samples, top_k;
+  std::vector<int> batch;
+  std::optional<std::string> batch_mode;
+  std::optional<int> max_turns, repeats, samples, top_k, wave;
   std::optional<double> limit, top_p;
   std::optional<std::string> sampler;
   std::optional<uint64_t> seed;
@@ -95,6 +97,15 @@ void add_suite_options(CLI::App& run, RunArguments& o) {
       ->check(CLI::Range(1, 100000));
   option("--samples", o.samples, "Seeded generations per prompt (with --temperature)")
       ->check(CLI::Range(1, 100000));
+  option("--batch", o.batch, "Prompts decoded at once: sizes, e.g. 1,2,4; every method at each")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, runners::kLargestBatch));
+  option("--batch-mode", o.batch_mode,
+         "static: slots start together; continuous: a free slot takes the next prompt")
+      ->check(CLI::IsMember({"static", "continuous"}));
+  option("--wave", o.wave, "Prompts that all arms decode in turn (default: by the largest batch)")
+      ->check(CLI::Range(0, 1 << 20));
   option("--temperature", o.temperature, "0 = greedy")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -157,6 +168,14 @@ int parse_warmup(const std::string& text) {
   return std::stoi(text);
 }
 
+// Without batches a suite's mode and wave of batches mean nothing.
+void apply_batches(const RunArguments& o, runners::Batches& batches) {
+  if (o.batch == std::vector<int>{1}) batches = {};
+  if (!o.batch.empty()) batches.sizes = o.batch;
+  if (o.batch_mode) batches.mode = runners::parse_batch_mode(*o.batch_mode, "--batch-mode");
+  batches.wave = o.wave.value_or(batches.wave);
+}
+
 void apply(const RunArguments& o, const RunSetting& setting, runners::Suite& suite) {
   if (!o.methods.empty()) {
     suite.methods.clear();
@@ -190,6 +209,7 @@ void apply(const RunArguments& o, const RunSetting& setting, runners::Suite& sui
   suite.max_turns = o.max_turns.value_or(suite.max_turns);
   suite.repeats = o.repeats.value_or(suite.repeats);
   suite.samples = o.samples.value_or(suite.samples);
+  apply_batches(o, suite.batches);
   suite.sampling.temperature = setting.temperature.value_or(suite.sampling.temperature);
   const std::vector<double>& all = o.temperature.empty() ? suite.temperatures : o.temperature;
   const bool some_draw = std::any_of(all.begin(), all.end(), [](double t) { return t > 0; });
@@ -297,6 +317,7 @@ int count_stored(const std::string& db, const std::string& run_key) {
 
 // What an earlier run of the same arms knows, if this database holds one.
 std::optional<reports::RunHistory> history_of(const std::string& db, const runners::RunPlan& plan) {
+  if (!plan.suite.batches.one()) return std::nullopt;  // times of generations overlap there
   std::error_code ignored;
   if (!std::filesystem::exists(db, ignored)) return std::nullopt;
   std::vector<std::string> keys;
@@ -315,7 +336,8 @@ void with_plan(const Context& context, const runners::PlanRequest& request, cons
   const runners::Conversation conversation(*request.target);
   const datasets::Prompt& first = plan.prompts.front().prompt;
   base::SteadyClock clock;
-  const engine::SessionOptions options = runners::planned_session(request, plan);
+  engine::SessionOptions options = runners::planned_session(request, plan);
+  options.n_sequences = 1;  // one is calibrated
   // As before a run, but not kept: a plan may be made while the machine is busy.
   *plan.row_cost = runners::obtain_row_cost({.model = request.target,
                                              .session = options,
@@ -436,11 +458,20 @@ bool tokens_as_promised(const results::ResultStore& store, int64_t run_id) {
   return kept;
 }
 
+void check_lock_step(const RunArguments& o, const std::vector<OneRun>& all) {
+  if (all.size() > 1 || o.plan)
+    throw base::usage_error("--lock-step measures one run: see `evalrun check --against`");
+  if (const runners::Batches& batches = all.front().suite.batches; !batches.one())
+    throw base::usage_error(
+        fmt::format("--lock-step with batches of {}: turns are of batches of one",
+                    batches.largest()),
+        "measure with --batch 1, or check such a run against a stored baseline: evalrun check");
+}
+
 void run(Context& context, const RunArguments& o) {
   const std::vector<OneRun> all = make_runs(o);
   const bool several = all.size() > 1;
-  if (o.lock_step && (several || o.plan))
-    throw base::usage_error("--lock-step measures one run: see `evalrun check --against`");
+  if (o.lock_step) check_lock_step(o, all);
   const std::string nonce = make_nonce(o);
   if (o.energy) {
     if (o.model.device.empty()) require_energy("cpu");

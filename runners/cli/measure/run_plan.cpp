@@ -111,6 +111,19 @@ void print_names(const std::string& head, const std::vector<std::string>& names)
   print_line(line);
 }
 
+void print_prices(const PlanReport& report) {
+  const std::string& problem = report.plan.row_cost->problem;
+  if (!report.prices.empty())
+    print_names(fmt::format("a step costs at most, in steps of plain decoding{}:",
+                            report.plan.suite.batches.one() ? "" : " of the same batch"),
+                price_texts(report));
+  else
+    print_line(fmt::format(
+        "what rows cost here is not known{}: times take them to cost nothing, and steps of many "
+        "rows may take far longer (evalrun cost shows how much)",
+        problem.empty() ? "" : " (" + problem + ")"));
+}
+
 }  // namespace
 
 nlohmann::ordered_json plan_json(const PlanReport& report) {
@@ -121,6 +134,7 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
       {"suite", nlohmann::json::parse(plan.run.suite_json)},
       {"run_key", plan.run.key},
       {"generations", plan.schedule.size()},
+      {"waves", plan.waves.size()},
       {"stored", report.stored},
       {"seconds_at_most",
        seconds_left(report, runners::estimate_seconds(plan, report.calibration, report.prices))},
@@ -186,6 +200,9 @@ void print_plan(const PlanReport& report) {
   print_line(aligned_table({"data set", "prompts", "turns", "max new", "longest prompt", "arms",
                             "generations", "time", "smallest change"},
                            rows));
+  if (suite.batches.wave_size() > 1)
+    print_line(
+        fmt::format("{}, {} of them", runners::describe_batches(suite.batches), plan.waves.size()));
   std::vector<std::string> arms;
   for (const runners::PlannedArm& arm : plan.arms) arms.push_back(arm.record.label);
   print_names(fmt::format("{} arms:", arms.size()), arms);
@@ -212,13 +229,7 @@ void print_plan(const PlanReport& report) {
       bounded ? "no draft token accepted" : "at the speed of plain decoding",
       base::format_duration(report.calibration.step_s),
       base::format_duration(report.calibration.prefill_s_per_token)));
-  if (bounded)
-    print_names("a step costs at most, in steps of plain decoding:", price_texts(report));
-  else
-    print_line(fmt::format(
-        "what rows cost here is not known{}: times take them to cost nothing, and steps of many "
-        "rows may take far longer (evalrun cost shows how much)",
-        plan.row_cost->problem.empty() ? "" : " (" + plan.row_cost->problem + ")"));
+  print_prices(report);
   if (report.history)
     print_line(fmt::format(
         "as measured in run {} '{}' of the same arms: times without {}, deviations in brackets",

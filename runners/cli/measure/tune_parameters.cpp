@@ -125,9 +125,9 @@ class ParameterTuner {
                   end);
     plan.prompts.erase(plan.prompts.begin() + end, plan.prompts.end());
     plan.prompts.erase(plan.prompts.begin(), plan.prompts.begin() + begin);
-    plan.schedule = runners::make_schedule(
-        {static_cast<int>(plan.prompts.size()), static_cast<int>(plan.arms.size()), 1, 1},
-        plan.suite.order, plan.suite.seed);
+    plan.waves = runners::waves_of_one(static_cast<int>(plan.prompts.size()));
+    plan.schedule = runners::make_schedule({plan.waves, static_cast<int>(plan.arms.size()), 1, 1},
+                                           plan.suite.order, plan.suite.seed);
     // How many prompts of the data set there are in this run, for table headers.
     std::string& data = plan.run.environment["data." + plan.prompts.front().record.task];
     nlohmann::json described = nlohmann::json::parse(data);

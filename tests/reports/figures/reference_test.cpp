@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <map>
 
 #include "engine/base/error.h"
 #include "tests/reports/rendered.h"
@@ -86,6 +87,45 @@ TEST_F(ReferenceTest, ATunedTargetIsComparedWithItsOwnPlainDecoding) {
   EXPECT_EQ(arms, 5);
 }
 
+// A batch is compared with plain decoding of as many sequences, tuned targets with their own.
+TEST_F(ReferenceTest, ABatchIsComparedWithPlainDecodingOfThatBatch) {
+  run_.key = "batches";
+  run_.arms.clear();
+  for (const int batch : {1, 8})
+    for (SyntheticArm arm : tests::arms_with_a_tuned_target()) {
+      arm.batch = batch;
+      if (batch > 1) {
+        arm.label = arm.role == "aa" ? "ar, batch 8 (A/A)" : arm.label + ", batch 8";
+        arm.settings["batch_mode"] = "static";
+      }
+      run_.arms.push_back(arm);
+    }
+  const int64_t run_id = tests::fill(store_, run_);
+  const std::map<std::string, std::string> expected = {{"ar", "ar"},
+                                                       {"ar (A/A)", "ar"},
+                                                       {"pld:k=4", "ar"},
+                                                       {"ar_tuned", "ar_tuned"},
+                                                       {"space", "ar_tuned"},
+                                                       {"ar, batch 8", "ar, batch 8"},
+                                                       {"ar, batch 8 (A/A)", "ar, batch 8"},
+                                                       {"pld:k=4, batch 8", "ar, batch 8"},
+                                                       {"ar_tuned, batch 8", "ar_tuned, batch 8"},
+                                                       {"space, batch 8", "ar_tuned, batch 8"}};
+  const RunData data = load_run(store_, run_id);
+  EXPECT_EQ(data.baseline()->label, "ar") << "the smallest batch is the run's";
+  std::map<std::string, std::string> by_data, by_view;
+  for (const ArmInfo& arm : data.arms) by_data[arm.label] = data.reference(arm)->label;
+  store_.query(
+      "SELECT a.label, b.label FROM v_reference r JOIN arm a ON a.id = r.arm_id "
+      "JOIN arm b ON b.id = r.reference_id WHERE r.run_id = ?",
+      {run_id}, [&](const Row& v) {
+        EXPECT_TRUE(by_view.emplace(v.text(0), v.text(1)).second) << v.text(0) << " twice";
+        return true;
+      });
+  EXPECT_EQ(by_data, expected);
+  EXPECT_EQ(by_view, expected);
+}
+
 // Where the plain decoding is missing, there is nothing better than the baseline.
 TEST_F(ReferenceTest, ReferencesOfOddRuns) {
   const auto arm = [](int64_t id, const char* method, const char* role, const char* hash) {
@@ -111,6 +151,11 @@ TEST_F(ReferenceTest, ReferencesOfOddRuns) {
   EXPECT_EQ(reference(2), 3);
   EXPECT_EQ(reference(3), 4);  // its own, even of an unchanged model
   EXPECT_EQ(reference(4), 5);
+  data.arms[1].batch = 8;
+  EXPECT_EQ(reference(1), 5);  // no plain decoding of that batch
+  data.arms[0].batch = 8;
+  EXPECT_EQ(reference(0), 5);
+  data.arms[0].batch = data.arms[1].batch = 1;
   data.arms[2].model_hash = "another";
   EXPECT_EQ(reference(0), 5);
   data.arms = {data.arms[1]};

@@ -1,0 +1,152 @@
+// Plans of batches: arms, sessions, refusals, times.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "engine/base/error.h"
+#include "methods/decode_batch.h"
+#include "runners/plan/estimate.h"
+#include "runners/plan/planted_faults.h"
+#include "tests/methods/support/adapters.h"
+#include "tests/runners/small_plans.h"
+
+namespace evalrun::runners {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(BatchPlan, EveryMethodIsMeasuredAtEveryBatch) {
+  const RunPlan plan = make_plan(in_batches(request_for(two_prompts()), {2, 1}));
+  std::vector<std::string> arms;
+  for (const PlannedArm& arm : plan.arms)
+    arms.push_back(fmt::format("{} | {} {}", arm.record.label, arm.record.role, arm.record.batch));
+  EXPECT_THAT(arms,
+              ElementsAre("ar | baseline 1", "ar (A/A) | aa 1", "ar, batch 2 | baseline 2",
+                          "ar, batch 2 (A/A) | aa 2", "pld | method 1", "pld, batch 2 | method 2"));
+  std::set<std::string> keys;
+  for (const PlannedArm& arm : plan.arms) {
+    keys.insert(arm.record.key);
+    EXPECT_EQ(arm.record.settings.contains("batch_mode"), arm.record.batch == 2);
+  }
+  EXPECT_EQ(keys.size(), 6u);
+  EXPECT_EQ(plan.arms[5].record.settings.at("batch_mode"), "static");
+  EXPECT_EQ(plan.waves, (std::vector<std::vector<int>>{{0, 1}}));
+  ASSERT_EQ(plan.schedule.size(), 12u);
+  for (const Visit& v : plan.schedule) EXPECT_EQ(v.block, 0);
+  // What is measured at batch 1 alone keeps its key: its figures are those of a run without
+  // batches.
+  const RunPlan alone = make_plan(request_for(two_prompts()));
+  EXPECT_EQ(alone.arms[2].record.key, plan.arms[4].record.key);
+  EXPECT_NE(alone.run.key, plan.run.key);
+  EXPECT_EQ(alone.waves.size(), 2u);
+}
+
+TEST(BatchPlan, ContinuousBatchesAreArmsOfTheirOwn) {
+  const PlanRequest request = request_for(two_prompts());
+  const RunPlan plan = make_plan(in_batches(request, {2}, methods::BatchMode::kContinuous));
+  std::vector<std::string> labels;
+  for (const PlannedArm& arm : plan.arms) labels.push_back(arm.record.label);
+  EXPECT_THAT(labels, ElementsAre("ar, batch 2 continuous", "ar, batch 2 continuous (A/A)",
+                                  "pld, batch 2 continuous"));
+  EXPECT_EQ(plan.arms[0].record.role, "baseline");
+  EXPECT_EQ(plan.arms[2].record.settings.at("batch_mode"), "continuous");
+  const RunPlan fixed = make_plan(in_batches(request, {2}));
+  EXPECT_NE(fixed.arms[2].record.key, plan.arms[2].record.key);
+}
+
+TEST(BatchPlan, ABatchHasASequenceAndAMethodForEachSlot) {
+  PlanRequest request = request_for(two_prompts());
+  request.suite.methods = {"sps:draft=layers:1"};
+  request.suite.aa = false;
+  const PlanRequest batches = in_batches(request, {1, 2});
+  const RunPlan plan = make_plan(batches);
+  ASSERT_EQ(plan.arms.size(), 4u);
+  EXPECT_EQ(planned_session(batches, plan).n_sequences, 2);
+  const auto one = plan.arms[2].build(), two = plan.arms[3].build();
+  EXPECT_GT(two->extra_kv_bytes(), one->extra_kv_bytes()) << "the drafter has two sequences";
+  EXPECT_EQ(methods::make_slots(plan.arms[3].build(), 2).size(), 2u);
+  const PlanRequest alone = in_batches(request, {1});
+  EXPECT_EQ(planned_session(alone, make_plan(alone)).n_sequences, 1);
+}
+
+TEST(BatchPlan, ATunedTargetHasPlainDecodingOfEveryBatch) {
+  const auto target = tests::tiny_model(256);
+  const std::string path = folder().file("tuned_batches.safetensors");
+  tests::random_adapter("space_tuned", *target, 7).write(path);
+  PlanRequest request = request_for(two_prompts());
+  request.target = target;
+  request.suite.methods = {"ar"};
+  request.suite.optional_methods = {"space:k=2,adapter=" + path, "space:k=64,adapter=" + path};
+  request.suite.aa = false;
+  const RunPlan plan = make_plan(in_batches(request, {1, 2}));
+  std::vector<std::string> arms;
+  for (const PlannedArm& arm : plan.arms)
+    arms.push_back(fmt::format("{} {}", arm.record.method, arm.record.batch));
+  EXPECT_THAT(arms, ElementsAre("ar 1", "ar 2", "ar_tuned 1", "space 1", "ar_tuned 2", "space 2"));
+  EXPECT_THAT(plan.arms.back().record.label,
+              HasSubstr("adapter=tuned_batches.safetensors,k=2, batch 2"));
+  EXPECT_EQ(plan.left_out.size(), 1u) << "once, not for every batch";
+}
+
+TEST(BatchPlan, FaultsArePlantedInTheSmallestBatch) {
+  PlanRequest request = in_batches(request_for(two_prompts()), {2});
+  request.faults = planted_faults(request.suite, "all-slow:5%");
+  const RunPlan plan = make_plan(request);
+  for (const PlannedArm& arm : plan.arms) EXPECT_EQ(arm.fault, "slow:5%") << arm.record.label;
+  request = in_batches(request_for(two_prompts()), {1, 2});
+  request.faults = planted_faults(request.suite, "miscount");
+  const RunPlan other = make_plan(request);
+  for (const PlannedArm& arm : other.arms)
+    EXPECT_EQ(arm.fault, arm.record.label == "pld" ? "miscount" : "") << arm.record.label;
+}
+
+TEST(BatchPlan, ADataSetMustFillABatch) {
+  try {
+    make_plan(in_batches(request_for(two_prompts()), {1, 4}));
+    FAIL() << "no error";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("has 2 prompts"), HasSubstr("a batch of 4"),
+                                HasSubstr("--batch 2"), HasSubstr("--limit 4")));
+  }
+}
+
+// T(2)/T(1) is 4/3, a half of which is each prompt's; 11 rows of two sequences are T(22)/T(2)
+// = 8.25 steps of plain decoding of two.
+TEST(BatchPlan, StepsOfABatchAreSharedOut) {
+  RunPlan plan = make_plan(in_batches(request_for(two_prompts()), {1, 2}));
+  const Calibration calibration = {.prefill_s_per_token = 0.5, .step_s = 10.0};
+  const double prefill = (29 + 22) * 0.5, plain = 24 * 10.0;
+  EXPECT_NEAR(estimate_seconds(plan, calibration), 6 * prefill + (3 + 3 / 2.0) * plain, 1e-9)
+      << "what rows cost is not known: nothing";
+  plan.row_cost->table = steep_rows();
+  EXPECT_NEAR(estimate_seconds(plan, calibration), 6 * prefill + (3 + 3 * 2 / 3.0) * plain, 1e-9);
+  const std::vector<StepPrice> prices = step_prices(plan);
+  ASSERT_EQ(prices.size(), 6u);
+  EXPECT_DOUBLE_EQ(prices[2].plain_steps, 1);
+  EXPECT_DOUBLE_EQ(prices[4].plain_steps, 5.5);
+  EXPECT_EQ(prices[5].rows, 11);
+  EXPECT_NEAR(prices[5].plain_steps, 8.25, 1e-9);
+  EXPECT_NEAR(estimate_seconds(plan, calibration, prices),
+              6 * prefill + (1 + 1 + 5.5 + (1 + 1 + 8.25) * 2 / 3) * plain, 1e-9);
+}
+
+// Three prompts in batches of two are four.
+TEST(BatchPlan, FillersTakeTime) {
+  const std::string task =
+      write_prompts("three.jsonl", {R"({"id": "a", "turns": ["just one question"]})",
+                                    R"({"id": "b", "turns": ["just one answer__"]})",
+                                    R"({"id": "c", "turns": ["just a question__"]})"});
+  PlanRequest request = request_for(task);
+  request.suite.methods = {"ar"};
+  request.suite.aa = false;
+  const RunPlan plan = make_plan(in_batches(request, {2}));
+  EXPECT_NEAR(estimate_seconds(plan, {.prefill_s_per_token = 0.5, .step_s = 10.0}),
+              4 * (22 * 0.5 + 8 * 10.0 / 2), 1e-9);
+}
+
+}  // namespace
+}  // namespace evalrun::runners
