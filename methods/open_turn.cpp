@@ -20,6 +20,8 @@ std::optional<StopReason> stop_at(const TurnRequest& request, int32_t token) {
   return std::nullopt;
 }
 
+}  // namespace
+
 void check_request(const TurnRequest& request, const engine::Session& target, int sequence) {
   const size_t n = request.prompt.size();
   if (n == 0) throw base::usage_error("the prompt is empty", "a prompt has at least one token");
@@ -34,8 +36,6 @@ void check_request(const TurnRequest& request, const engine::Session& target, in
                 request.keep, target.length(sequence));
   engine::validate(request.sampling);
 }
-
-}  // namespace
 
 StepTimes StepTimes::share(int i, int n) const {
   StepTimes part;

@@ -32,6 +32,10 @@ struct TurnRequest {
   std::function<void()> before_step = {};
 };
 
+// Throws usage_error when the prompt does not fit sequence `sequence`, or sampling parameters make
+// no sense.
+void check_request(const TurnRequest& request, const engine::Session& target, int sequence);
+
 // Where the time of a step went.
 struct StepTimes {
   int64_t draft_ns = 0, verify_ns = 0, commit_ns = 0, other_ns = 0;
@@ -62,7 +66,7 @@ inline int64_t share_of(int64_t ns, int64_t before, int64_t own, int64_t all) {
 class OpenTurn {
  public:
   // For sequence `sequence` of the target, which must outlive the object, like the request. Throws
-  // usage_error when the prompt does not fit, or sampling parameters make no sense.
+  // as check_request().
   OpenTurn(const TurnRequest& request, const engine::Session& target, int sequence);
 
   const TurnRequest& request() const { return request_; }

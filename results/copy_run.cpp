@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "results/queries.h"
 #include "results/read_rows.h"
 
 namespace evalrun::results {
@@ -148,6 +149,9 @@ int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target)
   copy_rows(target, "step", of_turn, {{"turn_id", plus("turn_id", turn)}});
   copy_rows(target, "node", of_turn, {{"turn_id", plus("turn_id", turn)}});
   copy_rows(target, "divergence", of_turn, {{"turn_id", plus("turn_id", turn)}});
+  if (has_batches(source))
+    for (const char* table : {"batch_turn", "batch_step"})
+      copy_rows(target, table, of_turn, {{"turn_id", plus("turn_id", turn)}});
   // Older files have none.
   target.execute(
       "UPDATE main.generation SET tally = generation_tally(id) WHERE run_id = ? AND tally IS NULL",

@@ -47,6 +47,31 @@ std::vector<DivergenceRecord> read_divergences(const ResultStore& store, int64_t
       });
 }
 
+void read_batch(const ResultStore& store, int64_t turn_id, StoredTurn& turn) {
+  store.query("SELECT call, slot, first_token_ns, wall_ns FROM batch_turn WHERE turn_id = ?",
+              {turn_id}, [&](const Row& row) {
+                turn.batch_call = row.integer(0);
+                turn.batch = BatchTurnRecord{.slot = static_cast<int32_t>(row.integer(1)),
+                                             .first_token_ns = row.integer(2),
+                                             .wall_ns = row.integer(3),
+                                             .steps = {}};
+                return false;
+              });
+  if (!turn.batch) return;
+  turn.batch->steps = all(
+      store,
+      "SELECT number, members, rows, emitted, ns, gap_ns FROM batch_step WHERE turn_id = ? ORDER "
+      "BY idx",
+      {turn_id}, [](const Row& row) {
+        return BatchStepRecord{.number = static_cast<int32_t>(row.integer(0)),
+                               .members = static_cast<int32_t>(row.integer(1)),
+                               .rows = static_cast<int32_t>(row.integer(2)),
+                               .emitted = static_cast<int32_t>(row.integer(3)),
+                               .ns = row.integer(4),
+                               .gap_ns = row.integer(5)};
+      });
+}
+
 std::vector<StoredTurn> read_turns(const ResultStore& store, int64_t generation_id) {
   std::vector<StoredTurn> turns;
   std::vector<int64_t> ids;
@@ -67,10 +92,12 @@ std::vector<StoredTurn> read_turns(const ResultStore& store, int64_t generation_
                          .divergences = {}});
         return true;
       });
+  const bool batches = has_batches(store);
   for (size_t i = 0; i < ids.size(); ++i) {
     turns[i].steps = store.steps(ids[i]);
     turns[i].nodes = read_nodes(store, ids[i]);
     turns[i].divergences = read_divergences(store, ids[i]);
+    if (batches) read_batch(store, ids[i], turns[i]);
   }
   return turns;
 }

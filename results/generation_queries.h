@@ -18,6 +18,8 @@ struct StoredTurn {
   std::vector<StepRecord> steps;
   std::vector<NodeCount> nodes;               // none in runs of old versions
   std::vector<DivergenceRecord> divergences;  // of a replay
+  std::optional<BatchTurnRecord> batch = {};  // absent where it was decoded alone
+  int64_t batch_call = 0;                     // GenerationRecord
 };
 
 struct StoredGeneration {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "results/sqlite.h"
+#include "results/store.h"
 
 namespace evalrun::results {
 

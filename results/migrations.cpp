@@ -159,6 +159,25 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "ALTER TABLE clock ADD COLUMN energy_mj INTEGER;"
      "ALTER TABLE generation ADD COLUMN tally BLOB;"
      "UPDATE generation SET tally = generation_tally(id);"},
+    {"batches",
+     "CREATE TABLE batch_turn ("
+     "  turn_id INTEGER PRIMARY KEY REFERENCES turn (id) ON DELETE CASCADE,"
+     "  call INTEGER NOT NULL,"
+     "  slot INTEGER NOT NULL,"
+     "  first_token_ns INTEGER NOT NULL,"
+     "  wall_ns INTEGER NOT NULL"
+     ");"
+     "CREATE TABLE batch_step ("
+     "  turn_id INTEGER NOT NULL REFERENCES turn (id) ON DELETE CASCADE,"
+     "  idx INTEGER NOT NULL,"
+     "  number INTEGER NOT NULL,"
+     "  members INTEGER NOT NULL,"
+     "  rows INTEGER NOT NULL,"
+     "  emitted INTEGER NOT NULL,"
+     "  ns INTEGER NOT NULL,"
+     "  gap_ns INTEGER NOT NULL,"
+     "  PRIMARY KEY (turn_id, idx)"
+     ") WITHOUT ROWID;"},
 }};
 
 // results/repetition.h over a token blob, for migrations.
@@ -247,6 +266,18 @@ void back_up(sqlite3* db, const std::string& path, int64_t version) {
   s.run();
 }
 
+// Development builds wrote version 10 before it had tallies.
+constexpr int64_t kFirstWithTallies = 10;
+void add_missing_tallies(sqlite3* db, const std::string& path) {
+  if (scalar(db, path,
+             "SELECT count(*) FROM pragma_table_info('generation') WHERE name = 'tally'") != 0)
+    return;
+  run_script(db, path,
+             "ALTER TABLE generation ADD COLUMN tally BLOB;"
+             "UPDATE generation SET tally = generation_tally(id);",
+             "adding tallies");
+}
+
 void migrate(sqlite3* db, const std::string& path, int64_t version) {
   back_up(db, path, version);
   add_functions(db);
@@ -256,28 +287,12 @@ void migrate(sqlite3* db, const std::string& path, int64_t version) {
   Transaction t(db, path);
   if (stored_version(db, path) != version) return;  // another process was faster
   drop_derived(db, path);
+  if (version == kFirstWithTallies) add_missing_tallies(db, path);
   for (int64_t v = version; v < kSchemaVersion; ++v)
     run_script(db, path, kMigrations[v].sql,
                fmt::format("migrating from version {} to {} ({})", v, v + 1, kMigrations[v].what));
   make_derived(db, path);
   set_version(db, path, kSchemaVersion);
-  t.commit();
-}
-
-// Development builds wrote version 10 before it had tallies.
-void add_tallies(sqlite3* db, const std::string& path) {
-  const auto missing = [&] {
-    return scalar(db, path,
-                  "SELECT count(*) FROM pragma_table_info('generation') WHERE name = 'tally'") == 0;
-  };
-  if (!missing()) return;
-  Transaction t(db, path);
-  if (!missing()) return;  // another process was faster
-  run_script(db, path,
-             "ALTER TABLE generation ADD COLUMN tally BLOB;"
-             "UPDATE generation SET tally = generation_tally(id);" +
-                 embedded_sql("triggers.sql"),
-             "adding tallies");
   t.commit();
 }
 
@@ -300,10 +315,7 @@ void prepare_schema(sqlite3* db, const std::string& path, bool writable) {
                     kSchemaVersion),
         "use the evalrun that wrote it (or a newer one), or choose another file with --db");
   EVALRUN_CHECK(*version >= 0, "schema version {}", *version);
-  if (*version == kSchemaVersion) {
-    if (writable) add_tallies(db, path);
-    return;
-  }
+  if (*version == kSchemaVersion) return;
   if (!writable && *version >= kOldestReadable) return;
   if (!writable)
     throw base::data_error(

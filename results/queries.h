@@ -45,6 +45,9 @@ bool has_processor_energy(const ResultStore& store);
 // Whether generations have a column `tally`: not in files before version 10, nor in all of
 // version 10.
 bool has_tallies(const ResultStore& store);
+// Whether turns may have been decoded in a batch (tables and views `batch_*`): not in files before
+// version 11.
+bool has_batches(const ResultStore& store);
 
 // Sums over the finished generations of an arm and a prompt, all of which have their energy.
 struct EnergyRow {

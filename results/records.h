@@ -125,7 +125,10 @@ struct GenerationRecord {
   std::vector<std::string> texts;  // per turn, special tokens skipped
   std::string status = "ok";       // "ok" or "failed: ..."
   std::string fault;               // planted fault for tests, "" in real measurements
-  int64_t total_ns = 0;            // wall time of the whole generation
+  // Which of its arm's calls of decode_batch() decoded it: steps of one call have their numbers in
+  // common. 0 = it was decoded alone.
+  int64_t batch_call = 0;
+  int64_t total_ns = 0;  // wall time of the whole generation
   int64_t tokenize_ns = 0, detokenize_ns = 0;
   std::string started;               // UTC, ISO 8601
   std::optional<ClockRecord> clock;  // absent when nothing could be read

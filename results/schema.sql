@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 10. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 11. Raw values only; ratios are born in
 -- views.sql, and what keeps tallies true is in triggers.sql. Field by field in docs/schema.md. Times
 -- are nanoseconds, ids of tokens int32.
 
@@ -175,6 +175,29 @@ CREATE TABLE divergence (
   found    INTEGER NOT NULL,                -- the method's own
   gap      REAL,                            -- their logits' difference in plain decoding; NULL = unknown
   spacing  REAL NOT NULL,                   -- of the number format at the larger of the two
+  PRIMARY KEY (turn_id, idx)
+) WITHOUT ROWID;
+
+-- How turns fared that were decoded beside others. Wall times: what was done for others meanwhile is in
+-- them, while the times of `turn` and `step` are the turn's share.
+CREATE TABLE batch_turn (
+  turn_id        INTEGER PRIMARY KEY REFERENCES turn (id) ON DELETE CASCADE,
+  call           INTEGER NOT NULL,          -- numbers what an arm decoded together
+  slot           INTEGER NOT NULL,          -- of the batch
+  first_token_ns INTEGER NOT NULL,          -- from its admission
+  wall_ns        INTEGER NOT NULL           -- from its first token to the end of its last step
+);
+
+-- The steps of a batch, once for each turn that took part.
+CREATE TABLE batch_step (
+  turn_id INTEGER NOT NULL REFERENCES turn (id) ON DELETE CASCADE,
+  idx     INTEGER NOT NULL,                 -- of the turn's steps
+  number  INTEGER NOT NULL,                 -- of the call's steps
+  members INTEGER NOT NULL,                 -- sequences that took part, fillers as well
+  rows    INTEGER NOT NULL,                 -- of the target's forwards, of all members
+  emitted INTEGER NOT NULL,                 -- of all members
+  ns      INTEGER NOT NULL,                 -- of the whole step
+  gap_ns  INTEGER NOT NULL,                 -- since the turn had its tokens before
   PRIMARY KEY (turn_id, idx)
 ) WITHOUT ROWID;
 

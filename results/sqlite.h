@@ -3,12 +3,11 @@
 #pragma once
 #include <sqlite3.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include "results/store.h"
 
 namespace evalrun::results {
 

@@ -4,9 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +14,7 @@
 #include "results/sqlite.h"
 #include "results/tally.h"
 #include "results/tally_function.h"
+#include "results/turn_rows.h"
 
 namespace evalrun::results {
 
@@ -24,12 +22,6 @@ namespace {
 
 // How long to wait for another process's transaction; ours take milliseconds.
 constexpr int kBusyTimeoutMs = 5000;
-
-static_assert(std::endian::native == std::endian::little,
-              "token blobs are stored as they lie in memory");
-std::string token_blob(const std::vector<int32_t>& tokens) {
-  return {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)};
-}
 
 // Both hashes delimit turns by their lengths, so that {1,2},{3} and {1},{2,3} differ. 128 bits.
 std::string hash_of_tokens(const std::vector<TurnRecord>& turns) {
@@ -118,18 +110,13 @@ struct ResultStore::Impl {
   }
   // An error in the middle leaves a prepared statement half bound.
   void forget_prepared() {
-    insert_generation.reset(), insert_turn.reset(), insert_step.reset(), insert_node.reset();
-    insert_divergence.reset(), insert_clock.reset(), insert_gpu.reset(), insert_score.reset();
+    insert_generation.reset(), insert_clock.reset(), insert_gpu.reset(), insert_score.reset();
+    turns.forget_statements();
   }
   void insert(int64_t generation_id, const ScoreRecord& score) {
     Statement& s = prepared(insert_score, "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
     s << generation_id << score.evaluator << score.version << score.value << score.extracted
       << score.status << score.detail << int64_t{score.suspicious} << score.facts;
-    s.run();
-  }
-  void insert(int64_t turn_id, const DivergenceRecord& d) {
-    Statement& s = prepared(insert_divergence, "INSERT INTO divergence VALUES (?, ?, ?, ?, ?, ?)");
-    s << turn_id << d.index << d.expected << d.found << d.gap << d.spacing;
     s.run();
   }
   void insert(int64_t generation_id, const ClockRecord& c) {
@@ -156,8 +143,8 @@ struct ResultStore::Impl {
 
   const std::string& path;
   sqlite3* db = nullptr;
-  std::unique_ptr<Statement> insert_generation, insert_turn, insert_step, insert_node;
-  std::unique_ptr<Statement> insert_divergence, insert_clock, insert_gpu, insert_score;
+  std::unique_ptr<Statement> insert_generation, insert_clock, insert_gpu, insert_score;
+  TurnRows turns{path};
   TallyFunction tally;
 };
 
@@ -323,49 +310,9 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
       insert_generation << nullptr;
     insert_generation.run();
     const int64_t id = impl_->last_id();
-    for (size_t i = 0; i < g.turns.size(); ++i) {
-      const TurnRecord& t = g.turns[i];
-      StepRecord sum{.rows = 0, .target_forwards = 0};
-      int64_t undrafted = 0;
-      for (const StepRecord& s : t.steps) {
-        sum.rows += s.rows, sum.drafted += s.drafted, sum.drafted_depth += s.drafted_depth;
-        sum.accepted += s.accepted, sum.emitted += s.emitted;
-        sum.target_forwards += s.target_forwards, undrafted += s.drafted == 0 ? 1 : 0;
-        sum.draft_ns += s.draft_ns, sum.verify_ns += s.verify_ns;
-        sum.commit_ns += s.commit_ns, sum.other_ns += s.other_ns;
-      }
-      Statement& insert_turn = impl_->prepared(
-          impl_->insert_turn,
-          "INSERT INTO turn (generation_id, idx, n_prompt_tokens, n_tokens, n_steps, drafted, "
-          "drafted_depth, accepted, emitted, target_forwards, rows, undrafted, draft_ns, "
-          "verify_ns, commit_ns, other_ns, prefill_ns, draft_prefill_ns, decode_ns, stop, text, "
-          "tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-      insert_turn << id << static_cast<int64_t>(i) << t.n_prompt_tokens
-                  << static_cast<int64_t>(t.tokens.size()) << static_cast<int64_t>(t.steps.size())
-                  << sum.drafted << sum.drafted_depth << sum.accepted << sum.emitted
-                  << sum.target_forwards << sum.rows << undrafted << sum.draft_ns << sum.verify_ns
-                  << sum.commit_ns << sum.other_ns << t.prefill_ns << t.draft_prefill_ns
-                  << t.decode_ns << std::string(to_string(t.stop))
-                  << (g.texts.empty() ? std::string() : g.texts[i]);
-      insert_turn.blob(token_blob(t.tokens)).run();
-      const int64_t turn_id = impl_->last_id();
-      Statement& insert_step = impl_->prepared(
-          impl_->insert_step, "INSERT INTO step VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-      for (size_t k = 0; k < t.steps.size(); ++k) {
-        const StepRecord& s = t.steps[k];
-        insert_step << turn_id << static_cast<int64_t>(k) << s.rows << s.drafted << s.drafted_depth
-                    << s.accepted << s.emitted << s.target_forwards << s.draft_ns << s.verify_ns
-                    << s.commit_ns << s.other_ns;
-        insert_step.run();
-      }
-      Statement& insert_node =
-          impl_->prepared(impl_->insert_node, "INSERT INTO node VALUES (?, ?, ?, ?, ?)");
-      for (const NodeCount& n : t.nodes) {
-        insert_node << turn_id << n.depth << n.rank << n.tested << n.accepted;
-        insert_node.run();
-      }
-      for (const DivergenceRecord& d : t.divergences) impl_->insert(turn_id, d);
-    }
+    for (size_t i = 0; i < g.turns.size(); ++i)
+      impl_->turns.insert(impl_->db, id, i, g.turns[i],
+                          g.texts.empty() ? std::string() : g.texts[i], g.batch_call);
     if (g.clock) impl_->insert(id, *g.clock);
     if (g.gpu) impl_->insert(id, *g.gpu);
     for (const ScoreRecord& score : scores) impl_->insert(id, score);
@@ -402,6 +349,15 @@ bool ResultStore::has_generation(int64_t arm_id, int64_t prompt_id, int repeat, 
       "SELECT 1 FROM generation WHERE arm_id = ? AND prompt_id = ? AND repeat = ? AND sample = ?");
   s << arm_id << prompt_id << repeat << sample;
   return s.step();
+}
+
+int64_t ResultStore::next_batch_call(int64_t arm_id) const {
+  Statement s(impl_->db, path_,
+              "SELECT coalesce(max(b.call), 0) + 1 FROM generation g JOIN turn t ON "
+              "t.generation_id = g.id JOIN batch_turn b ON b.turn_id = t.id WHERE g.arm_id = ?");
+  s << arm_id;
+  s.step();
+  return sqlite3_column_int64(s.get(), 0);
 }
 
 void ResultStore::finish_run(int64_t run_id) {

@@ -20,7 +20,7 @@ struct sqlite3_stmt;
 
 namespace evalrun::results {
 
-inline constexpr int kSchemaVersion = 10;
+inline constexpr int kSchemaVersion = 11;
 // Older versions are read as they are, if nothing is written: what came after it are columns that
 // may be absent.
 inline constexpr int kOldestReadable = 8;
@@ -67,10 +67,11 @@ class ResultStore {
   // Highest of the stored and the given peak, so that a resumed run keeps the larger one.
   void update_arm_bytes(int64_t arm_id, const ArmRecord& arm);
 
-  // One transaction: generation, turns, steps, nodes, divergences, tokens, clock, scores, how much
-  // its tokens repeat themselves (results/repetition.h), and its tally. Returns its id. A second
-  // generation with the same (arm, prompt, repeat, sample) is refused with an InternalError: resume
-  // never measures twice. On a full disk nothing of it is stored and earlier records stay.
+  // One transaction: generation, turns, steps, those of its batch, nodes, divergences, tokens,
+  // clock, scores, how much its tokens repeat themselves (results/repetition.h), and its tally.
+  // Returns its id. A second generation with the same (arm, prompt, repeat, sample) is refused with
+  // an InternalError: resume never measures twice. On a full disk nothing of it is stored and
+  // earlier records stay.
   int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id,
                          const GenerationRecord& g, const std::vector<ScoreRecord>& scores);
   // A score taken later; one of the same evaluator and convention is replaced.
@@ -79,6 +80,9 @@ class ResultStore {
   void put_scores(const std::vector<std::pair<int64_t, ScoreRecord>>& scores);
   // Also true for a failed one: failures are results, and a resumed run does not repeat them.
   bool has_generation(int64_t arm_id, int64_t prompt_id, int repeat, int sample) const;
+  // A number for what the arm decodes together next (GenerationRecord::batch_call): one above those
+  // that are stored, 1 and more.
+  int64_t next_batch_call(int64_t arm_id) const;
 
   void finish_run(int64_t run_id);  // all cells measured
   // "" or "latest" = newest run; one labelled as `evalrun check` labels its own ("check", "check

@@ -329,6 +329,28 @@ JOIN node n ON n.turn_id = t.id
 WHERE g.status = 'ok'
 GROUP BY g.run_id, g.arm_id, p.task, g.fault, n.depth, n.rank;
 
+-- Steps of batches, once each: members of one call share its steps.
+CREATE VIEW v_batch_step AS
+SELECT g.run_id, g.arm_id, g.fault, b.call, s.number, s.members, s.rows, s.emitted, s.ns
+FROM generation g
+JOIN turn t ON t.generation_id = g.id
+JOIN batch_turn b ON b.turn_id = t.id
+JOIN batch_step s ON s.turn_id = t.id
+WHERE g.status = 'ok'
+GROUP BY g.run_id, g.arm_id, g.fault, b.call, s.number;
+
+-- How long the turns of finished generations had to wait, in a batch or alone: for the first token, and
+-- from there to the last. Alone that is the time of the turn's own work.
+CREATE VIEW v_batch_turn AS
+SELECT g.run_id, g.arm_id, g.prompt_id, p.task, g.id AS generation_id, t.idx AS turn, g.fault,
+       t.n_tokens, coalesce(b.first_token_ns, t.prefill_ns) AS first_token_ns,
+       coalesce(b.wall_ns, t.decode_ns + t.draft_prefill_ns) AS wall_ns
+FROM generation g
+JOIN prompt p ON p.id = g.prompt_id
+JOIN turn t ON t.generation_id = g.id
+LEFT JOIN batch_turn b ON b.turn_id = t.id
+WHERE g.status = 'ok';
+
 -- What the accounting rules forbid; empty when all is well. One row per offending turn.
 CREATE VIEW v_accounting AS
 SELECT g.run_id, g.arm_id, g.id AS generation_id, t.idx AS turn, g.fault,
@@ -344,6 +366,10 @@ SELECT g.run_id, g.arm_id, g.id AS generation_id, t.idx AS turn, g.fault,
            THEN 'a step emitted other than accepted + 1'
          WHEN sum(s.idx = t.n_steps - 1 AND s.emitted NOT IN (s.accepted, s.accepted + 1)) > 0
            THEN 'the last step emitted other than accepted or accepted + 1'
+         WHEN (SELECT count(*) FROM batch_step b WHERE b.turn_id = t.id) <>
+              CASE WHEN EXISTS (SELECT 1 FROM batch_turn b WHERE b.turn_id = t.id)
+                   THEN t.n_steps ELSE 0 END
+           THEN 'steps of the batch differ from the steps'
        END AS problem
 FROM generation g
 JOIN turn t ON t.generation_id = g.id

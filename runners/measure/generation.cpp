@@ -1,25 +1,28 @@
 #include "runners/measure/generation.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/rng.h"
 #include "engine/devices.h"
 #include "methods/registration.h"
 #include "methods/replay.h"
+#include "runners/measure/open_conversation.h"
 
 namespace evalrun::runners {
 
-methods::TurnRequest GenerationDecoder::turn_request(const PlannedPrompt& planned,
-                                                     std::span<const int32_t> ids,
-                                                     uint64_t seed) const {
-  methods::TurnRequest request;
-  request.prompt = ids;
-  request.max_new = planned.max_new;
-  if (!plan_.suite.ignore_eos) request.stop_ids = conversation_.stop_ids();
-  request.sampling = plan_.suite.sampling;
-  request.seed = seed;
-  return request;
+std::vector<methods::DecodingMethod*> RunningArm::slot_methods() const {
+  std::vector<methods::DecodingMethod*> objects;
+  for (const auto& slot : slots) objects.push_back(slot.get());
+  return objects;
+}
+
+void mark_failed(results::GenerationRecord& g, const std::exception& e) {
+  const std::string what = e.what();
+  g.status = "failed: " + what.substr(0, what.find('\n'));
+  g.turns.clear();
+  g.texts.clear();
 }
 
 std::vector<int32_t> GenerationDecoder::kept_prompt(engine::Session& session,
@@ -37,30 +40,16 @@ std::vector<int32_t> GenerationDecoder::kept_prompt(engine::Session& session,
 void GenerationDecoder::converse(const PlannedPrompt& planned, engine::Session& session,
                                  methods::DecodingMethod& method, const Answers* path,
                                  results::GenerationRecord& g) {
-  std::vector<int32_t> ids, previous = kept_prompt(session, method);
-  std::optional<methods::StopText> stop_text =
-      plan_.suite.ignore_eos ? std::nullopt : conversation_.stop_text(planned.prompt);
-  for (size_t turn = 0; turn < planned.prompt.turns.size(); ++turn) {
-    const int64_t begin = clock_.now_ns();
-    ids = conversation_.encode(planned.prompt, conversation_.render(planned.prompt, g.texts));
-    const int64_t encoded = clock_.now_ns();
-    g.tokenize_ns += encoded - begin;
-    methods::TurnRequest request =
-        turn_request(planned, ids, turn == 0 ? g.seed : base::combine_seeds({g.seed, turn}));
-    request.stop_text = stop_text ? &*stop_text : nullptr;
+  OpenConversation open(plan_, conversation_, planned, clock_, g, kept_prompt(session, method));
+  while (!open.ended()) {
+    methods::TurnRequest request = open.next();
     if (turns_ != nullptr) request.before_step = [this] { turns_->before_step(); };
-    // The last prompt token is always computed again: its logits give the first answer token.
-    request.keep = std::min(common_prefix(previous, ids), static_cast<int>(ids.size()) - 1);
-    g.turns.push_back(path == nullptr ? methods::decode_turn(method, session, request, clock_)
-                                      : replay_turn(method, session, request, path->at(turn)));
-    const int64_t decoded = clock_.now_ns();
-    g.texts.push_back(conversation_.decode(g.turns.back().tokens));
-    g.detokenize_ns += clock_.now_ns() - decoded;
-    previous = ids;
+    open.take(path == nullptr ? methods::decode_turn(method, session, request, clock_)
+                              : replay_turn(method, session, request, path->at(g.turns.size())));
   }
   if (turns_ == nullptr || path != nullptr) return;  // after a replay, gaps are measured in it
   holder_ = &session;
-  held_ = std::move(previous);
+  held_ = open.held();
 }
 
 results::TurnRecord GenerationDecoder::replay_turn(methods::DecodingMethod& method,
@@ -86,16 +75,26 @@ Answers GenerationDecoder::plain_answers(const PlannedPrompt& planned, engine::S
   return answers;
 }
 
-results::TurnRecord GenerationDecoder::warm_turn(const PlannedPrompt& planned, RunningArm& arm,
-                                                 int max_new) {
+std::vector<results::TurnRecord> GenerationDecoder::warm_turns(
+    std::span<const PlannedPrompt* const> prompts, RunningArm& arm, int max_new) {
   holder_ = nullptr;
   arm.session->reset();
-  const std::vector<int32_t> ids =
-      conversation_.encode(planned.prompt, conversation_.render(planned.prompt, {}));
-  methods::TurnRequest request = turn_request(planned, ids, 0);
-  request.max_new = max_new;
-  request.stop_ids = {};
-  return methods::decode_turn(*arm.method, *arm.session, request, clock_);
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<methods::TurnRequest> requests;
+  ids.reserve(prompts.size());  // requests point into them
+  for (const PlannedPrompt* planned : prompts) {
+    ids.push_back(conversation_.encode(planned->prompt, conversation_.render(planned->prompt, {})));
+    requests.push_back(turn_request(plan_.suite, conversation_, *planned, ids.back(), 0));
+    requests.back().max_new = std::min(planned->max_new, max_new);
+    requests.back().stop_ids = {};
+  }
+  std::vector<results::TurnRecord> turns(prompts.size());
+  methods::RequestList list(requests, [&](size_t request, results::TurnRecord turn) {
+    turns[request] = std::move(turn);
+  });
+  methods::decode_batch(arm.slot_methods(), *arm.session, list, methods::BatchMode::kStatic,
+                        clock_);
+  return turns;
 }
 
 MachineWatch::MachineWatch(const engine::Session& session, const Turns* turns)

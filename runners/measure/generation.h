@@ -1,7 +1,8 @@
-// One generation: a conversation decoded turn by turn in an arm's session, and what the machine did
-// meanwhile.
+// One generation: a conversation decoded alone, turn by turn, in an arm's session, and what the
+// machine did meanwhile. Batches: runners/measure/batch_visit.h.
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,9 +27,17 @@ namespace evalrun::runners {
 struct RunningArm {
   const PlannedArm* planned = nullptr;
   engine::Session* session = nullptr;
-  std::unique_ptr<methods::DecodingMethod> method;
-  void build() { method = planned->build(); }
+  // The method's objects, one for each answer of a batch.
+  std::vector<std::unique_ptr<methods::DecodingMethod>> slots;
+
+  int batch() const { return planned->record.batch; }
+  methods::DecodingMethod& method() const { return *slots.front(); }
+  std::vector<methods::DecodingMethod*> slot_methods() const;
+  void build() { slots = methods::make_slots(planned->build(), batch()); }
 };
+
+// Its row says what happened and carries no half-measured numbers.
+void mark_failed(results::GenerationRecord& g, const std::exception& e);
 
 class GenerationDecoder {
  public:
@@ -46,8 +55,10 @@ class GenerationDecoder {
                 methods::DecodingMethod& method, const Answers* path, results::GenerationRecord& g);
   // What plain decoding answers.
   Answers plain_answers(const PlannedPrompt& planned, engine::Session& session);
-  // The first turn alone, `max_new` tokens whatever they are, to warm the arm up.
-  results::TurnRecord warm_turn(const PlannedPrompt& planned, RunningArm& arm, int max_new);
+  // First turns alone, of as many prompts as the arm's batch has, to warm it up: their own lengths,
+  // but no more than `max_new` tokens, whatever they are.
+  std::vector<results::TurnRecord> warm_turns(std::span<const PlannedPrompt* const> prompts,
+                                              RunningArm& arm, int max_new);
   bool in_turns() const { return turns_ != nullptr; }
 
  private:
@@ -55,8 +66,6 @@ class GenerationDecoder {
   // where there are none. In turns only decoding is judged, and every method of a prompt would read
   // that prompt again: a quarter of the time. Its bits do not depend on who read it.
   std::vector<int32_t> kept_prompt(engine::Session& session, const methods::DecodingMethod& method);
-  methods::TurnRequest turn_request(const PlannedPrompt& planned, std::span<const int32_t> ids,
-                                    uint64_t seed) const;
   results::TurnRecord replay_turn(methods::DecodingMethod& method, engine::Session& session,
                                   const methods::TurnRequest& request,
                                   const std::vector<int32_t>& answer) const;

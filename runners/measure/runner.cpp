@@ -1,6 +1,7 @@
 #include "runners/measure/runner.h"
 
 #include <algorithm>
+#include <span>
 
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
@@ -8,6 +9,7 @@
 #include "engine/cost/machine_probes.h"
 #include "engine/devices.h"
 #include "runners/machine/environment.h"
+#include "runners/measure/batch_calls.h"
 #include "runners/measure/deferred_scores.h"
 #include "runners/measure/generation.h"
 #include "runners/measure/model_scores.h"
@@ -27,8 +29,6 @@ uint64_t generation_seed(uint64_t suite_seed, const results::PromptRecord& promp
       {suite_seed, hash64(prompt.task + "\n" + prompt.id), static_cast<uint64_t>(sample)});
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 }  // namespace
 
 struct Runner::Impl {
@@ -43,7 +43,8 @@ struct Runner::Impl {
   std::vector<results::ArmRecord> arm_bytes;  // grows with what is measured
   std::vector<const Visit*> pending;
   GenerationDecoder decoder;
-  std::vector<RunningArm> arms;  // as the plan's; none before start()
+  std::vector<RunningArm> arms;     // as the plan's; none before start()
+  std::vector<int64_t> next_calls;  // GenerationRecord::batch_call, by arm; 0 = the store knows
   ReplayPaths paths;
   RunOutcome outcome;
 
@@ -65,6 +66,14 @@ struct Runner::Impl {
 
   // One generation and its row.
   void measure(const Visit& v);
+  // The same for pending visits of one block that are decoded together. False: a stop request cut
+  // it short.
+  bool measure_batch(std::span<const Visit* const> visits);
+  // Pending visits from `begin` on that are measured in one go.
+  std::span<const Visit* const> together(size_t begin) const;
+  void keep(const Visit& v, const results::GenerationRecord& g,
+            const std::vector<results::ScoreRecord>& scores);
+  base::DeviceFault at_visit(const Visit& v, const base::DeviceFault& fault) const;
   results::GenerationRecord record_of(const Visit& v) const;
   const Answers& path_of(const Visit& v);
   void note_bytes(size_t arm_index);
@@ -105,8 +114,12 @@ void Runner::Impl::start(const SessionOf& session_of) {
     engine::Session& session = session_of(planned.model);
     EVALRUN_CHECK(session.capacity() >= plan.capacity, "session of {} tokens, {} planned",
                   session.capacity(), plan.capacity);
-    arms.push_back({&planned, &session, nullptr});
+    EVALRUN_CHECK(session.options().n_sequences >= planned.record.batch,
+                  "session of {} sequences, a batch of {} planned", session.options().n_sequences,
+                  planned.record.batch);
+    arms.push_back({&planned, &session, {}});
   }
+  next_calls.resize(arms.size());
   store_row_cost();
   store_weight_placement();
   for (RunningArm& arm : arms) arm.build();
@@ -138,27 +151,48 @@ void Runner::Impl::store_weight_placement() {
 
 void Runner::Impl::measure_pending() {
   const int64_t begin = clock.now_ns();
+  // Arms of one prompt stay together. A wave of prompts takes too long for that.
+  const bool batches = std::any_of(plan.arms.begin(), plan.arms.end(),
+                                   [](const PlannedArm& a) { return a.record.batch > 1; });
   int block = -1;
-  for (const Visit* v : pending) {
-    if (v->block != block) {  // arms of one prompt stay together
-      if (stop_requested()) {
-        outcome.status = RunStatus::kInterrupted;
-        return;
-      }
+  for (size_t i = 0; i < pending.size();) {
+    const std::span<const Visit* const> visits = together(i);
+    const Visit& v = *visits.front();
+    i += visits.size();
+    if ((batches || v.block != block) && stop_requested()) {
+      outcome.status = RunStatus::kInterrupted;
+      return;
+    }
+    if (v.block != block) {
       if (options.max_time_s > 0 &&
           static_cast<double>(clock.now_ns() - begin) * 1e-9 >= options.max_time_s) {
         outcome.status = RunStatus::kOutOfTime;
         return;
       }
-      block = v->block;
+      block = v.block;
     }
     if (options.turns != nullptr && !options.turns->next()) {
       outcome.status = RunStatus::kInterrupted;
       return;
     }
-    measure(*v);
+    if (arm(v).record.batch == 1) {
+      measure(v);
+    } else if (!measure_batch(visits)) {
+      outcome.status = RunStatus::kInterrupted;
+      return;
+    }
   }
   if (options.turns != nullptr) options.turns->next();  // the last visit is done
+}
+
+std::span<const Visit* const> Runner::Impl::together(size_t begin) const {
+  const Visit& first = *pending[begin];
+  size_t end = begin + 1;
+  if (arm(first).record.batch > 1)
+    while (end < pending.size() && pending[end]->block == first.block &&
+           pending[end]->arm == first.arm)
+      ++end;
+  return std::span<const Visit* const>(pending).subspan(begin, end - begin);
 }
 
 results::GenerationRecord Runner::Impl::record_of(const Visit& v) const {
@@ -194,40 +228,86 @@ void Runner::Impl::measure(const Visit& v) {
     reset_peak_memory();
     const MachineWatch watch(session, options.turns);
     begin = clock.now_ns();
-    decoder.converse(prompt(v), session, *running.method, path, g);
+    decoder.converse(prompt(v), session, running.method(), path, g);
     g.total_ns = clock.now_ns() - begin;
     watch.describe(g);
     if (path != nullptr) paths.add_gaps(v.arm, v.prompt, conversation, session, g);
     scores = score_now(prompt(v), g.texts, options.scoring);
   } catch (const base::DeviceFault& fault) {
-    // Every generation after it would fail, too: this one is left to the next process.
-    throw base::DeviceFault(
-        fmt::format("arm {}, prompt {} ({} of {} generations are stored)", arm(v).record.label,
-                    prompt(v).record.id, outcome.stored_before + outcome.measured, outcome.planned),
-        fault);
+    throw at_visit(v, fault);
   } catch (const std::exception& e) {
-    // One broken generation must not end an hour of measuring; its row says what happened and
-    // carries no half-measured numbers.
-    g.status = "failed: " + first_line(e.what());
-    g.turns.clear();
-    g.texts.clear();
+    // One broken generation must not end an hour of measuring.
+    mark_failed(g, e);
     g.total_ns = clock.now_ns() - begin;
     scores.clear();
     running.build();  // the old method may be in any state
-    ++outcome.failed;
   }
+  keep(v, g, scores);
+}
+
+bool Runner::Impl::measure_batch(std::span<const Visit* const> visits) {
+  const auto arm_index = static_cast<size_t>(visits.front()->arm);
+  const auto begin = [&] {
+    reset_peak_memory();
+    BatchVisit::Hooks hooks;
+    int64_t& next = next_calls[arm_index];
+    if (next == 0) next = store.next_batch_call(arm_ids[arm_index]);
+    hooks.record = [this, call = next++](const Visit& v) {
+      results::GenerationRecord g = record_of(v);
+      g.batch_call = call;
+      return g;
+    };
+    hooks.ended = [this](const Visit& v, results::GenerationRecord g) {
+      std::vector<results::ScoreRecord> scores;
+      if (g.status == "ok") try {
+          scores = score_now(prompt(v), g.texts, options.scoring);
+        } catch (const std::exception& e) {
+          mark_failed(g, e);
+        }
+      keep(v, g, scores);
+    };
+    hooks.stop = options.stop;
+    return hooks;
+  };
+  try {
+    for (const BatchCall& call : pending_calls(plan, visits))
+      if (!decode_call(plan, conversation, clock, arms[arm_index], call, begin)) return false;
+  } catch (const base::DeviceFault& fault) {
+    throw at_visit(*visits.front(), fault);
+  }
+  return true;
+}
+
+// Every generation after it would fail, too: this one is left to the next process.
+base::DeviceFault Runner::Impl::at_visit(const Visit& v, const base::DeviceFault& fault) const {
+  const bool batch = arm(v).record.batch > 1;
+  return base::DeviceFault(
+      fmt::format("arm {}, prompt {}{} ({} of {} generations are stored)", arm(v).record.label,
+                  prompt(v).record.id, batch ? " and those beside it" : "",
+                  outcome.stored_before + outcome.measured, outcome.planned),
+      fault);
+}
+
+void Runner::Impl::keep(const Visit& v, const results::GenerationRecord& g,
+                        const std::vector<results::ScoreRecord>& scores) {
+  const auto arm_index = static_cast<size_t>(v.arm);
   store.add_generation(outcome.run_id, arm_ids[arm_index],
                        prompt_ids[static_cast<size_t>(v.prompt)], g, scores);
   note_bytes(arm_index);
   ++outcome.measured;
+  if (g.status != "ok") ++outcome.failed;
   progress().generation_done(arm(v).record.label, prompt(v).record.id, g.status != "ok");
 }
 
 void Runner::Impl::note_bytes(size_t arm_index) {
   results::ArmRecord& bytes = arm_bytes[arm_index];
-  const methods::DecodingMethod& method = *arms[arm_index].method;
+  const methods::DecodingMethod& method = arms[arm_index].method();
+  const engine::Session& session = *arms[arm_index].session;
+  // The session has room for the largest batch of the run.
   const auto kv =
-      static_cast<int64_t>(arms[arm_index].session->kv_bytes() + method.extra_kv_bytes());
+      static_cast<int64_t>(session.kv_bytes() * static_cast<size_t>(arms[arm_index].batch()) /
+                               static_cast<size_t>(session.options().n_sequences) +
+                           method.extra_kv_bytes());
   const auto extra = static_cast<int64_t>(method.extra_parameter_bytes());
   const int64_t peak = peak_memory_bytes();
   if (kv <= bytes.kv_bytes && extra <= bytes.extra_parameter_bytes && peak <= bytes.peak_bytes)

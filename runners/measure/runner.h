@@ -32,8 +32,10 @@ struct RunOutcome {
 };
 
 struct RunnerOptions {
-  double max_time_s = 0;       // 0 = no limit; checked between prompts
-  std::function<bool()> stop;  // true = finish the prompt and return (Ctrl-C)
+  double max_time_s = 0;  // 0 = no limit; checked between blocks
+  // True = finish the prompt, in a run of batches the generation, abandon a batch, and return
+  // (Ctrl-C).
+  std::function<bool()> stop;
   ProgressSink* progress = nullptr;
   Turns* turns = nullptr;       // waits for its turn before the warm-up and before every visit
   double row_cost_seconds = 0;  // for the T(n) table of measure_row_cost(); 0 = no table
@@ -54,9 +56,10 @@ class Runner {
   // Whether stored answers wait for a score that a model of the run gives.
   bool asks_models() const;
   // Measures what is pending, each arm in its model's session, which is asked for before anything
-  // is measured and must have capacity >= plan.capacity. A session serves all arms of its model,
-  // reset in between. A generation that throws becomes a row with status "failed: ..." and the run
-  // goes on; errors of the store and a DeviceFault end the run (nothing stored is lost, and the
+  // is measured and must have capacity >= plan.capacity, and a sequence for each slot of the
+  // largest batch. A session serves all arms of its model, reset in between. A generation that
+  // throws becomes a row with status "failed: ...", in a batch all that are under way do, and the
+  // run goes on; errors of the store and a DeviceFault end the run (nothing stored is lost, and the
   // generation at hand is measured when the run is resumed).
   RunOutcome run(const SessionOf& session_of);
   // The same for a plan whose arms all decode one model.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "engine/base/error.h"
 #include "engine/device_time.h"
@@ -10,7 +11,8 @@
 namespace evalrun::runners {
 namespace {
 
-constexpr int kWarmupTokens = 16;  // of one automatic warm-up generation
+constexpr int kWarmupTokens = 16;  // of one automatic warm-up generation, and of any in a batch
+constexpr int kWholeAnswers = std::numeric_limits<int>::max();
 constexpr size_t kWindow = 5;
 constexpr double kTolerance = 0.01;
 
@@ -28,15 +30,20 @@ class WarmUp {
   void until_steady(RunningArm& arm, bool first);  // suite.warmup < 0; `first`: the baseline
 
  private:
-  // One generation; its step times go to `steady` if given.
-  void generation(RunningArm& arm, const PlannedPrompt& planned, int max_new, SteadyState* steady);
+  // One generation, or a batch of them, of `max_new` tokens at most; its step times go to `steady`
+  // if given. `i`: how many came before.
+  void generation(RunningArm& arm, size_t i, int max_new, SteadyState* steady);
   // Prompts differ in the graphs that they need (engine/cuda/runtime/graphs.h), on the CPU in
   // nothing.
   static bool graphs(const RunningArm& arm) {
     return engine::is_gpu(arm.session->options().device);
   }
-  const PlannedPrompt& prompt(const RunningArm& arm, size_t i) const {
-    return graphs(arm) ? *prompts_[i % prompts_.size()] : *prompts_.front();
+  std::vector<const PlannedPrompt*> prompts(const RunningArm& arm, size_t i) const {
+    std::vector<const PlannedPrompt*> chosen;
+    const auto n = static_cast<size_t>(arm.batch());
+    for (size_t k = 0; k < n; ++k)
+      chosen.push_back(prompts_[((graphs(arm) ? i * n : size_t{0}) + k) % prompts_.size()]);
+    return chosen;
   }
   bool stop_requested() const { return stop_ && stop_(); }
 
@@ -58,10 +65,9 @@ WarmUp::WarmUp(const RunPlan& plan, const std::vector<const Visit*>& pending,
 
 void WarmUp::fixed(RunningArm& arm) {
   for (int i = 0; i < suite_.warmup && !stop_requested(); ++i) {
-    const PlannedPrompt& next = prompt(arm, static_cast<size_t>(i));
     // In turns, slow first steps fall on both builds.
-    const bool brief = decoder_.in_turns() && !graphs(arm);
-    generation(arm, next, brief ? std::min(next.max_new, kWarmupTokens) : next.max_new, nullptr);
+    const bool brief = (decoder_.in_turns() || arm.batch() > 1) && !graphs(arm);
+    generation(arm, static_cast<size_t>(i), brief ? kWarmupTokens : kWholeAnswers, nullptr);
   }
 }
 
@@ -76,24 +82,27 @@ void WarmUp::until_steady(RunningArm& arm, bool first) {
   };
   bool warm = false;
   for (size_t i = 0; !warm; ++i) {
-    const PlannedPrompt& next = prompt(arm, i);
     const int before = steady.steps();
     const int64_t misses = engine::device_time().graph_misses;
-    generation(arm, next, graphs(arm) ? next.max_new : std::min(next.max_new, kWarmupTokens),
-               &steady);
+    generation(arm, i, graphs(arm) ? kWholeAnswers : kWarmupTokens, &steady);
     if (steady.steps() == before) break;  // failed, or one token only: it would never settle
     warm = (!first || steady.settled()) && misses == engine::device_time().graph_misses;
     if (out_of_time() || stop_requested()) break;
   }
 }
 
-void WarmUp::generation(RunningArm& arm, const PlannedPrompt& planned, int max_new,
-                        SteadyState* steady) {
+void WarmUp::generation(RunningArm& arm, size_t i, int max_new, SteadyState* steady) {
   try {
-    const results::TurnRecord turn = decoder_.warm_turn(planned, arm, max_new);
+    const std::vector<results::TurnRecord> turns =
+        decoder_.warm_turns(prompts(arm, i), arm, max_new);
     if (steady == nullptr) return;
-    for (const results::StepRecord& s : turn.steps)
-      steady->add(s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns);
+    // Of whole steps: the first answer of a batch has a share of them.
+    const results::TurnRecord& turn = turns.front();
+    for (size_t k = 0; k < turn.steps.size(); ++k) {
+      const results::StepRecord& s = turn.steps[k];
+      steady->add(turn.batch ? turn.batch->steps[k].ns
+                             : s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns);
+    }
   } catch (const base::DeviceFault& fault) {
     throw base::DeviceFault(fmt::format("warm-up of {}", arm.planned->record.label), fault);
   } catch (const std::exception&) {

@@ -67,9 +67,10 @@ StoredRun read_stored(const std::string& path) {
   db.query("BEGIN", {});  // one snapshot for all queries: somebody may be writing
   StoredRun run;
   std::map<int64_t, StoredGeneration*> by_id;
-  // The A/A arm differs from the baseline in its role alone.
+  // The A/A arm differs from the baseline in its role alone, an arm of a batch in its size.
   db.query(
-      "SELECT g.id, a.role || ' ' || a.method, p.task || '/' || p.name, g.repeat, g.sample, "
+      "SELECT g.id, a.role || ' ' || a.method || CASE WHEN a.batch > 1 THEN ', batch ' || a.batch "
+      "ELSE '' END, p.task || '/' || p.name, g.repeat, g.sample, "
       "g.started, g.status, g.total_ns FROM generation g JOIN arm a ON a.id = g.arm_id "
       "JOIN prompt p ON p.id = g.prompt_id ORDER BY g.id",
       [&](sqlite3_stmt* s) {

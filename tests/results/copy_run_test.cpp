@@ -26,6 +26,11 @@ SyntheticRun run_named(const std::string& key, int prompts = 2) {
   run.change = [](GenerationRecord& g, const tests::SyntheticArm&, int prompt, int, int) {
     g.turns[0].asked = 9;
     g.turns[0].divergences = {{.index = prompt, .found = 4, .gap = 0.5}};
+    g.batch_call = 1 + prompt / 2;
+    BatchTurnRecord& batch = g.turns[0].batch.emplace();
+    batch.slot = prompt % 2, batch.first_token_ns = 31, batch.wall_ns = 41 + prompt;
+    for (size_t i = 0; i < g.turns[0].steps.size(); ++i)
+      batch.steps.push_back({.number = static_cast<int32_t>(i), .members = 2, .ns = 51});
     g.clock = ClockRecord{.device_mhz = 2000, .available_ns = 9, .others_ns = prompt};
     g.gpu = GpuRecord{
         .energy_mj = 100 + prompt, .slowed_by = "heat", .busy = GpuBusy{.commit_ns = 7 + prompt}};
@@ -59,6 +64,10 @@ std::string content(const ResultStore& store, int64_t run_id) {
         "ON u.generation_id = g.id JOIN arm a ON a.id = g.arm_id "
         "JOIN prompt p ON p.id = g.prompt_id JOIN turn t ON t.generation_id = g.id JOIN divergence "
         "d ON d.turn_id = t.id WHERE g.run_id = ?1 ORDER BY 1, 2, 5",
+        "SELECT a.key, p.key, b.call, b.slot, b.first_token_ns, b.wall_ns, s.idx, s.number, "
+        "s.members, s.ns FROM batch_turn b JOIN batch_step s ON s.turn_id = b.turn_id JOIN turn t "
+        "ON t.id = b.turn_id JOIN generation g ON g.id = t.generation_id JOIN arm a ON a.id = "
+        "g.arm_id JOIN prompt p ON p.id = g.prompt_id WHERE g.run_id = ?1 ORDER BY 1, 2, 7",
         "SELECT a.key, p.key, c.evaluator, c.version, c.value, c.facts FROM score c JOIN "
         "generation g ON g.id = c.generation_id JOIN arm a ON a.id = g.arm_id JOIN prompt p ON "
         "p.id = g.prompt_id WHERE g.run_id = ?1 ORDER BY 1, 2, 3, 4"}) {
@@ -111,6 +120,7 @@ TEST_F(CopyRun, EveryRowUnderNewNumbers) {
   EXPECT_EQ(content(target_, copied), content(source_, run_));
   EXPECT_THAT(content(target_, copied), HasSubstr("as rendered"));
   EXPECT_THAT(content(target_, copied), HasSubstr("|9|3|7|5|"));
+  EXPECT_THAT(content(target_, copied), HasSubstr("|2|1|31|44|0|0|2|51|"));
   EXPECT_THAT(content(target_, copied), HasSubstr("exact|1|0.5|"));
   EXPECT_EQ(content(target_, first), untouched);
   EXPECT_EQ(integer(target_, "SELECT count(*) FROM run"), 2) << "the other run stays where it is";

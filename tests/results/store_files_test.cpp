@@ -501,6 +501,7 @@ TEST(Migration, VersionTenOfDevelopmentBuildsGetsTallies) {
     ResultStore store(path);
     tests::fill(store, run_of_tallies());
     tallies = text(store, kTallies), triggers = text(store, kTriggers);
+    tests::to_version_10(store);
     tests::without_tallies(store);
   }
   EXPECT_FALSE(has_tallies(ResultStore(path, ResultStore::Mode::kReadOnly))) << "read as it is";
@@ -513,6 +514,45 @@ TEST(Migration, VersionTenOfDevelopmentBuildsGetsTallies) {
   ResultStore store(path);
   store.execute("DELETE FROM turn WHERE generation_id = 3");
   EXPECT_EQ(integer(store, "SELECT count(*) FROM generation WHERE tally IS NULL"), 1);
+}
+
+TEST(Migration, FromVersionTenGivesBatchesTheirTables) {
+  TempFolder folder;
+  const std::string path = folder.file("a.db");
+  const std::string tables =
+      "SELECT group_concat(name, ' ') FROM (SELECT t.name || '.' || c.name AS name FROM "
+      "sqlite_schema t, pragma_table_info(t.name) c WHERE t.name LIKE '%batch%' ORDER BY 1, c.cid)";
+  std::string layout, tallies;
+  {
+    ResultStore store(path);
+    tests::fill(store, usual());
+    layout = text(store, tables), tallies = text(store, kTallies);
+    ASSERT_THAT(layout, HasSubstr("batch_step.gap_ns"));
+    tests::to_version_10(store);
+  }
+  {
+    const ResultStore old(path, ResultStore::Mode::kReadOnly);
+    EXPECT_FALSE(has_batches(old)) << "read as it is";
+    EXPECT_FALSE(find_generation(old, 1)->turns[0].batch);
+    EXPECT_FALSE(std::filesystem::exists(path + ".bak-v10"));
+  }
+  ResultStore store(path);
+  EXPECT_TRUE(has_batches(store));
+  EXPECT_TRUE(std::filesystem::exists(path + ".bak-v10"));
+  EXPECT_EQ(text(store, tables), layout);
+  EXPECT_EQ(text(store, kTallies), tallies);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM v_accounting"), 0);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM v_batch_turn"), 12) << "all were decoded alone";
+  EXPECT_EQ(store.next_batch_call(1), 1);
+  // New rows join the old ones, and go with their generation.
+  GenerationRecord g = tests::generation(usual(), usual().arms[2], 0, 9, 0);
+  g.batch_call = 1;
+  g.turns[0].batch.emplace().steps.resize(g.turns[0].steps.size());
+  store.add_generation(1, 3, 1, g, {});
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM batch_turn"), 1);
+  store.execute("DELETE FROM generation");
+  for (const char* table : {"batch_turn", "batch_step"})
+    EXPECT_EQ(integer(store, fmt::format("SELECT count(*) FROM {}", table)), 0) << table;
 }
 
 TEST(Migration, FromVersionEightLeavesPromptsOnTheirOwn) {

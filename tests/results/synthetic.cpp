@@ -153,6 +153,14 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
   return run_id;
 }
 
+void to_version_10(ResultStore& store) {
+  for (const char* view : {"v_batch_step", "v_batch_turn", "v_accounting"})
+    store.execute(fmt::format("DROP VIEW {}", view));
+  store.execute("DROP TABLE batch_step");
+  store.execute("DROP TABLE batch_turn");
+  store.execute("UPDATE meta SET value = '10' WHERE name = 'schema_version'");
+}
+
 void without_tallies(ResultStore& store) {
   // A column can only be dropped when no trigger uses it.
   for (const char* table : {"turn", "step", "node"})
@@ -162,6 +170,7 @@ void without_tallies(ResultStore& store) {
 }
 
 void to_version_9(ResultStore& store) {
+  to_version_10(store);
   store.execute("DROP VIEW v_clock");  // a column can only be dropped when no view uses it
   store.execute("DROP VIEW v_energy");
   store.execute("ALTER TABLE clock DROP COLUMN energy_mj");

@@ -62,8 +62,9 @@ int64_t fill(results::ResultStore& store, const SyntheticRun& run);
 // Takes the layout back to what that version wrote (without its views); the next writer migrates
 // it.
 void to_version_7(results::ResultStore& store);
-// Version 10 as development builds wrote it at first.
+// Takes tallies away; after to_version_10() as development builds wrote that version at first.
 void without_tallies(results::ResultStore& store);
+void to_version_10(results::ResultStore& store);
 void to_version_8(results::ResultStore& store);
 void to_version_9(results::ResultStore& store);
 void to_version_6(results::ResultStore& store);
