@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "results/sqlite.h"
-#include "results/store.h"
 
 namespace evalrun::results {
 

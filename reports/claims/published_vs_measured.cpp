@@ -183,7 +183,7 @@ PublishedVsMeasured compare_with_claims(const Report& report, const Claims& clai
   claimed.file = claims.file;
   for (size_t r = 0; r < report.rows.size(); ++r) {
     const ReportRow& row = report.rows[r];
-    if (row.arm.role == "aa") continue;
+    if (row.arm.role == "aa" || row.arm.batch > 1) continue;  // published is batch 1
     const std::vector<std::string>& names = published_names(row.arm.method);
     const PublishedData data = published_data(row.dataset);
     Converter converter(row);

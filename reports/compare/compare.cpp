@@ -104,7 +104,8 @@ ArmComparison compare_arm(const std::vector<RunData>& a, const std::vector<RunDa
   c.n_prompts = static_cast<int>(m.logs_a.front().size());
   if (m.cells > 0)
     c.identical_share = static_cast<double>(m.same_tokens) / static_cast<double>(m.cells);
-  const Design design = PromptDesigns(a.front().prompts, options.scope).of(m.prompts);
+  c.batch = a.front().arm(label)->batch;
+  const Design design = PromptDesigns(a.front().prompts, options.scope).of(m.prompts, c.batch);
   c.one_unit = c.n_prompts > 1 && design.units() == 1;
   c.n_eff = c.one_unit ? 1 : c.n_prompts;
   if (const auto t =
@@ -184,8 +185,9 @@ void add_unit_warnings(Comparison& c) {
       continue;
     named.push_back(arm.dataset);
     const bool kinds = c.scope == Scope::kNewKinds;
+    const char* unit = kinds ? "kind" : arm.batch > 1 ? "batch" : "group";
     c.warnings.push_back(fmt::format("{}: no interval{}: all prompts are of one {}", arm.dataset,
-                                     kinds ? " for new kinds" : "", kinds ? "kind" : "group"));
+                                     kinds ? " for new kinds" : "", unit));
   }
 }
 

@@ -66,7 +66,8 @@ struct ArmComparison {
   std::string dataset;    // task name, or "all"
   int n_prompts = 0;      // paired, with a per-prompt speedup on both sides
   double n_eff = 0;       // units of equal weight that they are worth (SessionChange)
-  bool one_unit = false;  // several prompts, and all of one group or kind: no interval
+  bool one_unit = false;  // several prompts, and all of one group, kind or batch: no interval
+  int64_t batch = 1;      // of the arm
   // exp(mean d_i), d_i = ln s_i(B) - ln s_i(A): the factor by which the typical speedup changed.
   // Of several sessions, the means of their ln s_i.
   double ratio = 1;

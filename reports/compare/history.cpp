@@ -19,7 +19,7 @@ void add_deviations(const results::ResultStore& store, RunHistory& history) {
   const ArmInfo* plain = data.baseline();
   const ArmInfo* aa = nullptr;
   for (const ArmInfo& arm : data.arms)
-    if (arm.role == "aa") aa = &arm;
+    if (arm.role == "aa" && data.reference(arm) == plain) aa = &arm;
   if (plain == nullptr || aa == nullptr) return;
   const auto cells = cells_of(data, aa->id), reference = cells_of(data, plain->id);
   std::map<int64_t, std::string> task_of;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -168,10 +169,17 @@ int number_of(NamePairNumbers& known, const NamePair& names, int& next) {
 
 PromptDesigns::PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope)
     : scope_(scope), numbers_(prompts), places_(numbers_.size()) {
-  NamePairNumbers kinds, alone, together;
+  NamePairNumbers kinds, alone, together, tasks;
   alone.reserve(prompts.size());
+  int n_tasks = 0;
+  std::vector<int64_t> of_task;
   for (const PromptInfo& p : prompts) {
     Place& place = places_[numbers_.of(p.id)];
+    // Parts of a data set (results::regrouped) were decoded in its order.
+    const std::string_view whole = std::string_view(p.task).substr(0, p.task.find(" / "));
+    place.task = number_of(tasks, {whole, {}}, n_tasks);
+    of_task.resize(static_cast<size_t>(n_tasks));
+    place.in_task = of_task[static_cast<size_t>(place.task)]++;
     place.kind = number_of(kinds, {p.task, p.category}, kinds_);
     place.named = !p.category.empty();
     // The data set is left out of groups of all sets (datasets::Prompt::group).
@@ -182,23 +190,26 @@ PromptDesigns::PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope
   }
 }
 
-const Design& PromptDesigns::of(std::span<const int64_t> prompt_ids) const {
+const Design& PromptDesigns::of(std::span<const int64_t> prompt_ids, int64_t batch) const {
+  EVALRUN_CHECK(batch >= 1, "a batch of {}", batch);
   static const Design kAlone = {};
-  if (scope_ == Scope::kFixedSet) return kAlone;
+  if (places_.empty() || (scope_ == Scope::kFixedSet && batch == 1)) return kAlone;
   // Arms mostly have the same prompts, and a row asks for them several times; parts of data sets
   // come again with every arm.
   constexpr size_t kRemembered = 16;
   const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& k) {
-    return std::equal(prompt_ids.begin(), prompt_ids.end(), k.ids.begin(), k.ids.end());
+    return k.batch == batch &&
+           std::equal(prompt_ids.begin(), prompt_ids.end(), k.ids.begin(), k.ids.end());
   });
   if (found != known_.end()) {
     known_.splice(known_.begin(), known_, found);
     return known_.front().design;
   }
-  Design made = make(prompt_ids);
+  Design made = make(prompt_ids, batch);
   if (known_.size() == kRemembered) known_.pop_back();
   Known& latest = known_.emplace_front();
   latest.ids.assign(prompt_ids.begin(), prompt_ids.end());
+  latest.batch = batch;
   latest.design = std::move(made);
   return latest.design;
 }
@@ -244,7 +255,34 @@ class KindsOfUnits {
 
 }  // namespace
 
-Design PromptDesigns::make(std::span<const int64_t> prompt_ids) const {
+// By place: a number for what belongs together by its group, or was decoded together. Of the fixed
+// set groups say nothing: nothing is drawn anew but the measurement.
+std::vector<int> PromptDesigns::units_by_group(const std::vector<Place>& places,
+                                               int64_t batch) const {
+  std::vector<int> of(places.size());
+  for (size_t i = 0; i < places.size(); ++i) of[i] = places[i].group;
+  if (batch == 1) return of;
+  std::iota(of.begin(), of.end(), 0);  // each points to one that it belongs to, or to itself
+  const auto first = [&](int i) {
+    while (of[static_cast<size_t>(i)] != i) i = of[static_cast<size_t>(i)];
+    return i;
+  };
+  std::map<std::pair<int, int64_t>, int> batches;
+  std::map<int, int> groups;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const int own = static_cast<int>(i);
+    const int beside =
+        batches.try_emplace({places[i].task, places[i].in_task / batch}, own).first->second;
+    of[static_cast<size_t>(first(own))] = first(beside);
+    if (scope_ == Scope::kFixedSet) continue;
+    const int related = groups.try_emplace(places[i].group, own).first->second;
+    of[static_cast<size_t>(first(own))] = first(related);
+  }
+  for (size_t i = 0; i < of.size(); ++i) of[i] = first(static_cast<int>(i));
+  return of;
+}
+
+Design PromptDesigns::make(std::span<const int64_t> prompt_ids, int64_t batch) const {
   std::vector<Place> places;
   places.reserve(prompt_ids.size());
   bool named = false, several_kinds = false;
@@ -257,10 +295,13 @@ Design PromptDesigns::make(std::span<const int64_t> prompt_ids) const {
   Design d;
   d.unit.reserve(places.size());
   constexpr int kNone = -1;
-  std::vector<int> units(static_cast<size_t>(by_kind ? kinds_ : groups_), kNone);
+  const std::vector<int> groups = by_kind ? std::vector<int>() : units_by_group(places, batch);
+  const int most = batch > 1 ? static_cast<int>(places.size()) : groups_;
+  std::vector<int> units(static_cast<size_t>(by_kind ? kinds_ : most), kNone);
   KindsOfUnits kinds;
-  for (const Place& place : places) {
-    int& unit = units[static_cast<size_t>(by_kind ? place.kind : place.group)];
+  for (size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i];
+    int& unit = units[static_cast<size_t>(by_kind ? place.kind : groups[i])];
     // Where kinds are no strata, all units are of one.
     const int kind = scope_ == Scope::kSameKind ? place.kind : 0;
     if (unit == kNone) {

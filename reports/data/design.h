@@ -64,20 +64,28 @@ std::shared_ptr<const Strata> strata_of(const Design& design, size_t prompts);
 class PromptDesigns {
  public:
   PromptDesigns() = default;  // every prompt is a unit
+  // `prompts`: all of the run, in its order.
   PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope);
-  // Until the next call.
-  const Design& of(std::span<const int64_t> prompt_ids) const;
+  // Until the next call. Of an arm of a batch above 1: prompts that were decoded together share
+  // their times, so they are one unit, in every scope, and so are groups that meet in one. They are
+  // prompts i with the same i / batch, rounded down, of the run's order within a data set. New
+  // kinds are units as ever. Figures of two arms of different batches: the least common multiple.
+  const Design& of(std::span<const int64_t> prompt_ids, int64_t batch = 1) const;
 
  private:
   struct Place {
     int kind = 0, group = 0;
     bool named = false;  // the kind has a category
+    int task = 0;        // whole data sets, of which parts may be the run's
+    int64_t in_task = 0;
   };
   struct Known {
     std::vector<int64_t> ids;
+    int64_t batch = 1;
     Design design;
   };
-  Design make(std::span<const int64_t> prompt_ids) const;
+  Design make(std::span<const int64_t> prompt_ids, int64_t batch) const;
+  std::vector<int> units_by_group(const std::vector<Place>& places, int64_t batch) const;
   Scope scope_ = Scope::kFixedSet;
   PromptNumbers numbers_;
   std::vector<Place> places_;  // by number

@@ -82,6 +82,7 @@ class GenerationReader {
         places_(data.arms, data.prompts),
         counts_(places_.size()),
         identity_(places_.size()),
+        identity_alone_(places_.size()),
         arms_(data.arms.size()) {
     if (step_detail) outcomes_.emplace(data.arms, places_);
   }
@@ -92,15 +93,21 @@ class GenerationReader {
     if (outcomes_ && untallied_.empty())
       data_.generations.outcomes = std::move(*outcomes_).by_name(places_);
     for (const ArmRows& arm : arms_) sort(arm);
-    for (size_t a = 0; a < arms_.size(); ++a)
-      if (const ArmInfo* reference = data_.reference(data_.arms[a]); reference != nullptr)
-        compare(arms_[a], arms_[static_cast<size_t>(reference - data_.arms.data())]);
+    for (size_t a = 0; a < arms_.size(); ++a) {
+      const ArmInfo& arm = data_.arms[a];
+      if (const ArmInfo* reference = data_.reference(arm); reference != nullptr)
+        compare(arms_[a], rows_of(*reference), identity_);
+      if (arm.batch == 1) continue;
+      if (const ArmInfo* alone = data_.reference_alone(arm); alone != nullptr)
+        compare(arms_[a], rows_of(*alone), identity_alone_);
+    }
     size_t end = 0;
     for (const ArmRows& arm : arms_) end = take_medians(arm, end);
     data_.samples.erase(data_.samples.begin() + static_cast<std::ptrdiff_t>(end),
                         data_.samples.end());
     data_.generations.counts = places_.by_name(std::move(counts_));
     data_.generations.identity = places_.by_name(std::move(identity_));
+    data_.generations.identity_alone = places_.by_name(std::move(identity_alone_));
   }
 
  private:
@@ -237,9 +244,15 @@ class GenerationReader {
     std::copy(sorted_origins.begin(), sorted_origins.end(), origins_.begin() + begin);
   }
 
+  const ArmRows& rows_of(const ArmInfo& arm) const {
+    return arms_[static_cast<size_t>(&arm - data_.arms.data())];
+  }
+
+  using Identity = std::vector<std::pair<int64_t, int64_t>>;  // by place: compared, identical
+
   // Generations that the reference arm has, too: the same prompt, sample and repeat. Rows of a
   // sample that no planted fault touched come first.
-  void compare(const ArmRows& own, const ArmRows& reference) {
+  void compare(const ArmRows& own, const ArmRows& reference, Identity& identity) {
     const std::vector<SampleRow>& rows = data_.samples;
     const auto sample = [&](size_t i) { return std::tie(rows[i].prompt_id, rows[i].sample); };
     size_t begin = reference.begin;
@@ -248,7 +261,7 @@ class GenerationReader {
       while (begin < reference.end && sample(begin) < sample(i)) ++begin;
       for (size_t r = begin; r < reference.end && sample(r) == sample(i); ++r) {
         if (origins_[r].repeat != origins_[i].repeat || !rows[r].fault.empty()) continue;
-        auto& [compared, identical] = identity_[places_.of(rows[i].arm_id, rows[i].prompt_id)];
+        auto& [compared, identical] = identity[places_.of(rows[i].arm_id, rows[i].prompt_id)];
         ++compared, identical += rows[r].tokens_hash == rows[i].tokens_hash;
         break;
       }
@@ -299,7 +312,7 @@ class GenerationReader {
   RunData& data_;
   Faults faults_;
   ArmTasks places_;
-  std::vector<std::pair<int64_t, int64_t>> counts_, identity_;
+  std::vector<std::pair<int64_t, int64_t>> counts_, identity_, identity_alone_;
   std::vector<ArmRows> arms_;            // as RunData::arms
   std::vector<Origin> origins_;          // as RunData::samples, while these are rows
   std::optional<OutcomeSums> outcomes_;  // where they are asked for

@@ -50,7 +50,7 @@ void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
   check("threads", std::to_string(arm.threads), std::to_string(reference.threads));
   check("batch", std::to_string(arm.batch), std::to_string(reference.batch));
   check("KV cache", arm.kv_cache ? "on" : "off", reference.kv_cache ? "on" : "off");
-  for (const char* name : {"kv_dtype", "bits", "replay", "sampler"})
+  for (const char* name : {"kv_dtype", "bits", "replay", "sampler", "batch_mode"})
     check(name, arm_setting(arm, name), arm_setting(reference, name));
 }
 

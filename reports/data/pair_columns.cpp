@@ -46,9 +46,11 @@ void add_to_last(std::vector<PromptPair>& sums, const PromptPair& p) {
 
 }  // namespace
 
-PairColumns pair_columns(const ArmCells& method, const ArmCells& base, Estimator estimator) {
+PairColumns pair_columns(const ArmCells& method, const ArmCells& base, Estimator estimator,
+                         int64_t batch) {
   PairColumns c;
   c.estimator = estimator;
+  c.batch = batch;
   const bool legacy = estimator == Estimator::kLegacy;
   const size_t most = std::min(method.size(), base.size());
   c.prompts.reserve(most);

@@ -11,6 +11,7 @@ namespace evalrun::reports {
 
 struct PairColumns {
   Estimator estimator = Estimator::kSum;
+  int64_t batch = 1;  // of the method's arm: which prompts are one unit (PromptDesigns)
   Counters method, base;
   std::vector<int64_t> prompts;  // ids, ascending
   // Of these prompts, sums over samples.
@@ -30,6 +31,7 @@ struct PairColumns {
   }
 };
 
-PairColumns pair_columns(const ArmCells& method, const ArmCells& base, Estimator estimator);
+PairColumns pair_columns(const ArmCells& method, const ArmCells& base, Estimator estimator,
+                         int64_t batch = 1);
 
 }  // namespace evalrun::reports

@@ -15,19 +15,36 @@ const ArmInfo* RunData::baseline() const {
   return nullptr;
 }
 
-const ArmInfo* RunData::reference(const ArmInfo& arm) const {
-  const auto of_batch = std::find_if(arms.begin(), arms.end(), [&](const ArmInfo& a) {
-    return a.role == "baseline" && a.batch == arm.batch;
-  });
-  const ArmInfo* base = of_batch != arms.end() ? &*of_batch : baseline();
-  if (arm.method != kTunedPlain && base != nullptr && base->model_hash == arm.model_hash)
-    return base;
+namespace {
+
+bool same_batch(const ArmInfo& a, const ArmInfo& b) {
+  return a.batch == b.batch && batch_mode(a) == batch_mode(b);
+}
+
+// Of the arm's model, among arms that `fits` holds for.
+template <typename Fits>
+const ArmInfo* first_plain(const std::vector<ArmInfo>& arms, const ArmInfo& arm, const Fits& fits) {
+  const auto base = std::find_if(arms.begin(), arms.end(),
+                                 [&](const ArmInfo& a) { return a.role == "baseline" && fits(a); });
+  if (arm.method != kTunedPlain && base != arms.end() && base->model_hash == arm.model_hash)
+    return &*base;
+  const bool own = arm.method == kTunedPlain && fits(arm);
   for (const ArmInfo& a : arms)
-    if (arm.method == kTunedPlain
-            ? a.id == arm.id
-            : a.method == kTunedPlain && a.model_hash == arm.model_hash && a.batch == arm.batch)
+    if (own ? a.id == arm.id : a.method == kTunedPlain && a.model_hash == arm.model_hash && fits(a))
       return &a;
-  return base;
+  return base == arms.end() ? nullptr : &*base;
+}
+
+}  // namespace
+
+const ArmInfo* RunData::reference(const ArmInfo& arm) const {
+  const ArmInfo* found =
+      first_plain(arms, arm, [&](const ArmInfo& a) { return same_batch(a, arm); });
+  return found != nullptr ? found : baseline();
+}
+
+const ArmInfo* RunData::reference_alone(const ArmInfo& arm) const {
+  return first_plain(arms, arm, [](const ArmInfo& a) { return a.batch == 1; });
 }
 
 namespace {
@@ -66,6 +83,26 @@ std::string arm_setting(const ArmInfo& arm, const char* name) {
   const nlohmann::json settings = nlohmann::json::parse(arm.settings, nullptr, false);
   if (!settings.is_object() || !settings.contains(name) || !settings[name].is_string()) return "";
   return settings[name].get<std::string>();
+}
+
+std::string batch_mode(const ArmInfo& arm) {
+  return arm.batch > 1 ? arm_setting(arm, "batch_mode") : "";
+}
+
+std::string label_without_batch(const ArmInfo& arm) {
+  if (arm.batch == 1) return arm.label;
+  const std::string batch = fmt::format(", batch {}", arm.batch);
+  const size_t at = arm.label.rfind(batch);
+  if (at == std::string::npos) return arm.label;
+  // Behind it: the mode, where it is not the usual one, and what else the label ends with.
+  constexpr std::string_view kContinuous = " continuous";
+  std::string_view rest = std::string_view(arm.label).substr(at + batch.size());
+  if (rest.starts_with(kContinuous)) rest.remove_prefix(kContinuous.size());
+  return arm.label.substr(0, at) + std::string(rest);
+}
+
+bool in_batches(const std::vector<ArmInfo>& arms) {
+  return std::any_of(arms.begin(), arms.end(), [](const ArmInfo& a) { return a.batch > 1; });
 }
 
 std::string varying_steps(const ArmInfo& arm) { return arm_setting(arm, "steps"); }

@@ -101,6 +101,8 @@ struct Generations {
   std::vector<Generation> finished;                         // by id
   std::map<ArmTask, std::pair<int64_t, int64_t>> counts;    // all, failed (view v_count)
   std::map<ArmTask, std::pair<int64_t, int64_t>> identity;  // compared, identical (v_identity)
+  // Of arms of a batch above 1: the same against plain decoding alone (RunData::reference_alone).
+  std::map<ArmTask, std::pair<int64_t, int64_t>> identity_alone;
   // Absent unless asked for, and where a generation has no tally (results/tally.h).
   std::optional<RunCounts> outcomes = {};
   int64_t hidden_faults = 0;           // generations with a planted fault, in none of the above
@@ -113,15 +115,17 @@ struct RunData {
   std::vector<PromptInfo> prompts;  // likewise
   std::vector<SampleRow> samples;   // finished generations only; by arm, prompt, sample, fault
   Generations generations;
-  // The first arm with role "baseline", which is that of the smallest batch; null when there is
-  // none.
+  // The first arm with role "baseline", null when there is none. A run of several batch sizes has
+  // one for each, the smallest first.
   const ArmInfo* baseline() const;
-  // What speed and tokens of an arm are compared with: the baseline of its batch, or where it
-  // decodes another model (a tuned target), the first plain decoding of that model at that batch,
-  // which is its own. Where the run has none of that batch, the first baseline; null when there is
-  // none at all. Quality is compared with one arm for all (ReportOptions::control). As the view
-  // v_reference.
+  // What speed and tokens of an arm are compared with: the baseline of its batch (size and mode),
+  // or where it decodes another model (a tuned target), the first plain decoding of that model in
+  // such batches, which is its own. baseline() where there is neither. Quality is compared with one
+  // arm for all (ReportOptions::control). As the view v_reference.
   const ArmInfo* reference(const ArmInfo& arm) const;
+  // The same for batch 1: plain decoding of the arm's model, one prompt after the other. Null where
+  // it was not measured.
+  const ArmInfo* reference_alone(const ArmInfo& arm) const;
   const ArmInfo* arm(std::string_view label) const;  // as arm_of()
 };
 
@@ -139,6 +143,13 @@ RunData load_run(const results::ResultStore& store, int64_t run_id,
 
 // Of ArmInfo::settings; "" where the arm has none of that name.
 std::string arm_setting(const ArmInfo& arm, const char* name);
+
+// "static" or "continuous" (methods::BatchMode); "" for batch 1.
+std::string batch_mode(const ArmInfo& arm);
+// The label without its batch, which it ends with: "pld:k=4" of "pld:k=4, batch 8". What arms that
+// differ in their batch alone have in common.
+std::string label_without_batch(const ArmInfo& arm);
+bool in_batches(const std::vector<ArmInfo>& arms);  // one of them has a batch above 1
 
 // Why equal generations of an arm may take other steps: "follow the machine" (adaptive drafting,
 // from run to run), "carry state" (from prompt to prompt), "" = they may not. Greedy tokens are the

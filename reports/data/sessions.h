@@ -32,7 +32,7 @@ struct SessionChange {
 //   kSameKind, kNewKinds: v_p + v_s, degrees of freedom by Satterthwaite (1946), v_p of the design.
 //   Timing noise is in both, so this is a little wide.
 // With one session on either side there is v_p alone, for all scopes. nullopt where that leaves no
-// degree of freedom. `design`: of the prompts, in their order; empty for kFixedSet.
+// degree of freedom. `design`: of the prompts, in their order (PromptDesigns).
 std::optional<SessionChange> session_change(const SessionLogs& a, const SessionLogs& b, Scope scope,
                                             double confidence = 0.95, const Design& design = {});
 

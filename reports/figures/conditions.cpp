@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "engine/base/stats.h"
 #include "reports/data/generations.h"
@@ -16,15 +18,22 @@ namespace {
 struct ArmClocks {
   std::string label;
   std::vector<double> mhz;
+  int64_t batch = 1;
 };
 
-void judge_clocks(const std::map<int64_t, ArmClocks>& arms, int64_t baseline,
-                  const std::vector<double>& in_order, Conditions& c) {
-  const auto base = arms.find(baseline);
-  if (base != arms.end() && static_cast<int64_t>(base->second.mhz.size()) >= kFewestClocks) {
+// `baselines`: plain decoding by its batch. Other arms of the batch are compared with it.
+void judge_clocks(const std::map<int64_t, ArmClocks>& arms,
+                  const std::map<int64_t, int64_t>& baselines, const std::vector<double>& in_order,
+                  Conditions& c) {
+  for (const auto& [batch, baseline] : baselines) {
+    const auto base = arms.find(baseline);
+    if (base == arms.end() || static_cast<int64_t>(base->second.mhz.size()) < kFewestClocks)
+      continue;
     const double usual = base::median(base->second.mhz);
     for (const auto& [id, arm] : arms) {
-      if (id == baseline || static_cast<int64_t>(arm.mhz.size()) < kFewestClocks) continue;
+      if (id == baseline || arm.batch != batch ||
+          static_cast<int64_t>(arm.mhz.size()) < kFewestClocks)
+        continue;
       const double change = base::median(arm.mhz) / usual - 1;
       if (std::abs(change) > kMostBetweenArms)
         c.throttling.push_back(fmt::format("{} ran at a clock {:+.1f} % off {}'s", arm.label,
@@ -45,9 +54,9 @@ void judge_clocks(const std::map<int64_t, ArmClocks>& arms, int64_t baseline,
 // The clocks of a run's generations, in the order of these.
 class Clocks {
  public:
-  void add_arm(int64_t id, const std::string& label, const std::string& role) {
-    labels_[id] = label;
-    if (role == "baseline") baseline_ = id;
+  void add_arm(int64_t id, const std::string& label, const std::string& role, int64_t batch) {
+    labels_[id] = {label, batch};
+    if (role == "baseline") baselines_.try_emplace(batch, id);
   }
   // The row has kColumns from `column` on.
   void add(int64_t arm, const results::Row& row, int column) {
@@ -68,9 +77,9 @@ class Clocks {
       c.others_share = static_cast<double>(others_) / static_cast<double>(available_);
       c.steal_share = static_cast<double>(steal_) / static_cast<double>(available_);
     }
-    for (auto& [id, arm] : arms_) arm.label = labels_.at(id);
+    for (auto& [id, arm] : arms_) std::tie(arm.label, arm.batch) = labels_.at(id);
     if (!in_order_.empty()) c.device_mhz = base::median(in_order_);
-    judge_clocks(arms_, baseline_, in_order_, c);
+    judge_clocks(arms_, baselines_, in_order_, c);
     const double share = static_cast<double>(c.disturbed) / static_cast<double>(c.generations);
     if (share > kMostDisturbed)
       c.interference.push_back(fmt::format(
@@ -82,8 +91,9 @@ class Clocks {
 
  private:
   static constexpr double kFewestNs = 50e6;  // view v_clock
-  int64_t generations_ = 0, disturbed_ = 0, available_ = 0, others_ = 0, steal_ = 0, baseline_ = 0;
-  std::map<int64_t, std::string> labels_;
+  int64_t generations_ = 0, disturbed_ = 0, available_ = 0, others_ = 0, steal_ = 0;
+  std::map<int64_t, std::pair<std::string, int64_t>> labels_;  // with the batch
+  std::map<int64_t, int64_t> baselines_;                       // by batch
   std::map<int64_t, ArmClocks> arms_;
   std::vector<double> in_order_;
 };
@@ -92,9 +102,9 @@ class Clocks {
 
 Conditions read_conditions(const results::ResultStore& store, int64_t run_id) {
   Clocks clocks;
-  store.query("SELECT id, label, role FROM arm WHERE run_id = ?", {run_id},
+  store.query("SELECT id, label, role, batch FROM arm WHERE run_id = ? ORDER BY id", {run_id},
               [&](const results::Row& row) {
-                clocks.add_arm(row.integer(0), row.text(1), row.text(2));
+                clocks.add_arm(row.integer(0), row.text(1), row.text(2), row.integer(3));
                 return true;
               });
   store.query(fmt::format("SELECT arm_id, {} FROM v_clock WHERE run_id = ? AND fault = '' "
@@ -109,7 +119,7 @@ Conditions read_conditions(const results::ResultStore& store, int64_t run_id) {
 
 Conditions read_conditions(const results::ResultStore& store, const RunData& data) {
   Clocks clocks;
-  for (const ArmInfo& a : data.arms) clocks.add_arm(a.id, a.label, a.role);
+  for (const ArmInfo& a : data.arms) clocks.add_arm(a.id, a.label, a.role, a.batch);
   for_generation_rows(
       store, data, "clock", fmt::format("generation_id, {}", Clocks::kColumns),
       [&](const Generation& g, const results::Row& row) { clocks.add(g.arm_id, row, 1); });

@@ -41,9 +41,9 @@ std::optional<EnergyUse> EnergyTotals::of(const ArmInfo& arm, const ArmInfo* ref
           {.base_tokens = base->tokens, .base_ns = base->mj, .tokens = own.tokens, .ns = own.mj});
     }
   }
-  const auto joules_per_token = ratio_of_sums(energy, designs.of(of_energy));
+  const auto joules_per_token = ratio_of_sums(energy, designs.of(of_energy, arm.batch));
   if (!joules_per_token) return std::nullopt;
-  return EnergyUse{*joules_per_token, speedup_sum(pairs, designs.of(of_pairs))};
+  return EnergyUse{*joules_per_token, speedup_sum(pairs, designs.of(of_pairs, arm.batch))};
 }
 
 }  // namespace evalrun::reports

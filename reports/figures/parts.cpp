@@ -70,7 +70,7 @@ std::vector<PartSpeed> speed_by_part(const RunData& data, Estimator estimator) {
         if (own[i].empty() || base[i].empty()) continue;
         const PairColumns pairs = pair_columns(own[i], base[i], estimator);
         const auto estimate =
-            reports::speedup(pairs.headline(), estimator, designs.of(pairs.prompts));
+            reports::speedup(pairs.headline(), estimator, designs.of(pairs.prompts, arm.batch));
         if (!estimate) continue;
         PartSpeed part{arm.label,
                        parts.names[i].first,

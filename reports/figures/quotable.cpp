@@ -9,11 +9,14 @@
 namespace evalrun::reports {
 
 std::vector<std::string> too_noisy(const Report& report, const std::string& dataset) {
+  std::vector<std::string> reasons;
   for (const ReportRow& r : report.rows)
     if (r.dataset == dataset && r.arm.role == "aa" && r.speed.speedup &&
         std::abs(*r.speed.speedup - 1) > kMostNoise)
-      return {fmt::format("plain decoding against itself gives {}", number(r.speed.speedup, 2))};
-  return {};
+      reasons.push_back(fmt::format("plain decoding{} against itself gives {}",
+                                    r.arm.batch > 1 ? fmt::format(" at batch {}", r.arm.batch) : "",
+                                    number(r.speed.speedup, 2)));
+  return reasons;
 }
 
 std::vector<std::string> not_quotable(const Report& report, const std::string& dataset) {

@@ -16,7 +16,7 @@ inline constexpr double kMostNoise = 0.05;
 // machine while the run was measured.
 std::vector<std::string> not_quotable(const Report& report, const std::string& dataset);
 
-// The noise floor's clause alone; empty where it is small or was not measured.
+// The noise floor's clauses alone, one for each batch; empty where it is small or was not measured.
 std::vector<std::string> too_noisy(const Report& report, const std::string& dataset);
 
 // Absent where nothing speaks against quoting and no clocks speak for it.

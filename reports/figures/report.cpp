@@ -1,10 +1,13 @@
 #include "reports/figures/report.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "engine/base/error.h"
+#include "reports/figures/batches.h"
 #include "reports/figures/row_builder.h"
 
 namespace evalrun::reports {
@@ -65,9 +68,12 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
       tasks.push_back(p.task);
   std::vector<const ArmInfo*> arms;
   for (const ArmInfo& a : data.arms) arms.push_back(&a);
-  std::stable_sort(arms.begin(), arms.end(),
-                   [](const ArmInfo* a, const ArmInfo* b) { return a->lossy() < b->lossy(); });
+  std::stable_sort(arms.begin(), arms.end(), [](const ArmInfo* a, const ArmInfo* b) {
+    return std::pair(a->batch, a->lossy()) < std::pair(b->batch, b->lossy());
+  });
   const RowBuilder builder(data, aggregates, options);
+  std::optional<BatchBuilder> batches;
+  if (in_batches(data.arms)) batches.emplace(store, data, options);
   const auto add = [&](const std::string& name, const std::set<std::string>& of) {
     const size_t first = report.rows.size();
     for (const ArmInfo* arm : arms) {
@@ -77,6 +83,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
     const auto rows = std::span(report.rows).subspan(first);
     builder.score(rows, of);
     builder.rank(rows, of);
+    if (batches) batches->add(rows, of);
   };
   for (const std::string& task : tasks) add(task, {task});
   if (tasks.size() > 1) add(kAll, measured);

@@ -1,9 +1,12 @@
 // What a report is asked for.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "reports/data/estimators.h"
+#include "reports/data/run_data.h"
+#include "reports/predict/step_costs.h"
 
 namespace evalrun::reports {
 
@@ -32,6 +35,9 @@ struct ReportOptions {
   bool exclude_degenerate = false;
   IntervalKind interval = IntervalKind::kStudent;
   Scope scope = Scope::kSameKind;  // of all intervals; the fixed set is a question for compare
+  // T(n) as a run measured it, empty where it did not: speedups of batches are predicted from it.
+  // Without, none is.
+  std::function<RowTime(const RunInfo&)> row_time = {};
 };
 
 }  // namespace evalrun::reports

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "engine/base/stats.h"
+#include "reports/data/crossover.h"
 #include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
+#include "reports/figures/batch_measures.h"
 #include "reports/figures/energy_use.h"
 #include "reports/figures/gpu_use.h"
 #include "reports/figures/quality.h"
@@ -112,6 +114,25 @@ struct ReplayCounts {
   std::optional<double> largest_gap;
 };
 
+// Of an arm in a run with batches: how it fares at its batch size.
+struct BatchFigures {
+  std::optional<Estimate> tok_s;  // of the whole batch; its value is SpeedFigures::tok_s
+  // Decode speed over that of plain decoding at batch 1 (RunData::reference_alone), ratio of sums.
+  std::optional<Estimate> over_alone;
+  // Speedup at this batch as predicted from the steps at batch 1 and T(n) (Predictor).
+  std::optional<Estimate> predicted;
+  std::optional<double> members, rows;  // means over steps; rows of the target's forwards, of all
+  // Of steps in which every place was taken: their mean time, and that over plain decoding's at the
+  // same batch, T(Bn)/T(B).
+  std::optional<double> step_ms, step_ratio;
+  std::optional<Percentiles> first_token_ms, per_token_ms, gap_ms;  // BatchMeasures
+  std::optional<double> longest_gap_ms;
+  SameTokens same_as_alone;  // against plain decoding at batch 1; nothing compared at batch 1
+  bool on_front = false;  // no other arm has more tokens per second at no longer per_token_ms.p50
+  // Of the method over its batch sizes; the same in each of its rows, absent for plain decoding.
+  std::optional<Crossover> crossover;
+};
+
 struct ReportRow {
   ArmInfo arm;
   std::string dataset;  // task name, or "all" for the pooled row when there are several
@@ -128,7 +149,8 @@ struct ReportRow {
   LoopCounts loops;
   std::optional<ReplayCounts> replay;
   std::optional<GpuUse> gpu;
-  std::optional<EnergyUse> energy;  // of its board, or of the processor
+  std::optional<EnergyUse> energy;    // of its board, or of the processor
+  std::optional<BatchFigures> batch;  // in runs with a batch above 1
 };
 
 }  // namespace evalrun::reports

@@ -168,12 +168,12 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
     std::set<PromptSample> looping;
     if (looping_.contains(arm.id) || looping_.contains(reference->id))
       looping = looping_cells(*own, *base);
-    r.loops = loops(*own, *base, looping, against_itself);
+    r.loops = loops(*own, *base, looping, against_itself, arm.batch);
     if (exclude_degenerate_) {
       sound = without(*own, looping), own = &sound;
       sound_base = without(*base, looping), base = &sound_base;
     }
-    pairs = pair_columns(*own, *base, estimator_);
+    pairs = pair_columns(*own, *base, estimator_, arm.batch);
     r.speed = speed(pairs, against_itself);
     r.why = reasons(pairs);
   }
@@ -203,7 +203,7 @@ const ArmCells& RowBuilder::cells(const ArmInfo& arm, const Tasks& tasks) const 
 
 std::optional<Estimate> RowBuilder::headline(const PairColumns& pairs,
                                              std::span<const PromptPair> column) const {
-  const Design& design = designs_.of(pairs.prompts);
+  const Design& design = designs_.of(pairs.prompts, pairs.batch);
   auto estimate = speedup(column, estimator_, design);
   if (estimate && bootstrap_)
     estimate->interval = bootstrap_interval(column, estimator_, resampling_, design);
@@ -244,7 +244,7 @@ SpeedFigures RowBuilder::speed(const PairColumns& pairs, bool against_itself) co
     if (pairs.method.first_token_ns > 0) f.first_token_ratio = 1;
     return f;
   }
-  if (const auto geo = speedup_geo(pairs.decode, designs_.of(pairs.prompts))) {
+  if (const auto geo = speedup_geo(pairs.decode, designs_.of(pairs.prompts, pairs.batch))) {
     f.geo = geo->value;
     f.geo_interval = geo->interval;
   }
@@ -287,7 +287,7 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
   a.de = ratio(c.emitted, c.target_forwards);
   a.rows_per_step = ratio(c.rows, c.steps);
   if (arm.drafts()) {
-    if (const auto estimate = tau(own); estimate && estimate->interval)
+    if (const auto estimate = tau(arm, own); estimate && estimate->interval)
       a.tau_interval = estimate->interval, a.tau_n_eff = estimate->n_eff;
     a.no_draft = ratio(c.undrafted, c.steps);
   }
@@ -299,7 +299,7 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
   return a;
 }
 
-std::optional<Estimate> RowBuilder::tau(const ArmCells& own) const {
+std::optional<Estimate> RowBuilder::tau(const ArmInfo& arm, const ArmCells& own) const {
   std::vector<RatioTerm> terms;
   std::vector<int64_t> prompts;
   terms.reserve(own.size()), prompts.reserve(own.size());
@@ -308,7 +308,7 @@ std::optional<Estimate> RowBuilder::tau(const ArmCells& own) const {
       prompts.push_back(cell.first), terms.emplace_back();
     terms.back().numerator += s->emitted, terms.back().denominator += s->steps;
   }
-  const Design& design = designs_.of(prompts);
+  const Design& design = designs_.of(prompts, arm.batch);
   auto estimate = ratio_of_sums(terms, design);
   if (estimate && bootstrap_) estimate->interval = bootstrap_interval(terms, resampling_, design);
   return estimate;
@@ -364,12 +364,14 @@ void RowBuilder::score(std::span<ReportRow> rows, const Tasks& tasks) const {
 }
 
 LoopCounts RowBuilder::loops(const ArmCells& own, const ArmCells& base,
-                             const std::set<PromptSample>& looping, bool against_itself) const {
+                             const std::set<PromptSample>& looping, bool against_itself,
+                             int64_t batch) const {
   LoopCounts l;
   l.cells = common_cells(own, base);
   l.degenerate = static_cast<int64_t>(looping.size());
   if (looping.empty() || against_itself) return l;
-  const PairColumns sound = pair_columns(without(own, looping), without(base, looping), estimator_);
+  const PairColumns sound =
+      pair_columns(without(own, looping), without(base, looping), estimator_, batch);
   if (const auto estimate = headline(sound, sound.headline())) {
     l.speedup_without = estimate->value;
     l.interval_without = estimate->interval;
@@ -396,7 +398,8 @@ std::optional<base::Interval> factors(const std::optional<base::Interval>& logs)
   return base::Interval{std::exp(logs->lo), std::exp(logs->hi)};
 }
 
-// Plain decoding of the baseline's model, and the methods that gave its tokens where they had to.
+// Plain decoding of the baseline's model and batch, and the methods that gave its tokens where they
+// had to.
 bool may_be_ranked(const ReportRow& r, const ArmInfo& baseline) {
   if (r.arm.id == baseline.id) return true;
   const bool other_tokens =
@@ -408,12 +411,16 @@ bool may_be_ranked(const ReportRow& r, const ArmInfo& baseline) {
 }  // namespace
 
 void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
-  const ArmInfo* baseline = data_.baseline();
-  if (baseline == nullptr) return;
+  for (const ArmInfo& arm : data_.arms)
+    if (arm.role == "baseline" && data_.reference(arm) == &arm) rank_beside(arm, rows, tasks);
+}
+
+void RowBuilder::rank_beside(const ArmInfo& baseline, std::span<ReportRow> rows,
+                             const Tasks& tasks) const {
   std::vector<ReportRow*> ranked;
   std::vector<const ArmCells*> cells_of_ranked;
   for (ReportRow& r : rows)
-    if (may_be_ranked(r, *baseline)) {
+    if (may_be_ranked(r, baseline)) {
       ranked.push_back(&r);
       cells_of_ranked.push_back(&cells(r.arm, tasks));
     }
@@ -445,12 +452,13 @@ void RowBuilder::rank(std::span<ReportRow> rows, const Tasks& tasks) const {
     for (size_t a = 0; a < samples.size(); ++a) {
       const SampleRow& s = *samples[a];
       const bool whole = estimator_ == Estimator::kLegacy;  // as PairColumns::headline()
-      const double stops = ranked[a]->arm.id == baseline->id ? s.stop_tokens : 0;
+      const double stops = ranked[a]->arm.id == baseline.id ? s.stop_tokens : 0;
       arms[a].back().tokens += whole ? s.n_tokens - stops : s.n_decode;
       arms[a].back().ns += whole ? s.request_ns() : s.decode_ns;
     }
   }
-  const auto best = best_set(arms, estimator_, resampling_.seed, 0.95, designs_.of(ids));
+  const auto best =
+      best_set(arms, estimator_, resampling_.seed, 0.95, designs_.of(ids, baseline.batch));
   for (size_t a = 0; best && a < ranked.size(); ++a)
     ranked[a]->ranking = Ranking{.fastest = a == best->fastest,
                                  .may_be_fastest = best->member[a],

@@ -40,7 +40,7 @@ class RowBuilder {
   // What compares arms with each other, of `rows` of one data set (or of all, `tasks`): quality
   // with its differences from the control,
   void score(std::span<ReportRow> rows, const std::set<std::string>& tasks) const;
-  // and ranks of those that may be ranked.
+  // and ranks of those that may be ranked, in each batch by themselves.
   void rank(std::span<ReportRow> rows, const std::set<std::string>& tasks) const;
 
  private:
@@ -56,12 +56,13 @@ class RowBuilder {
   SpeedFigures speed(const PairColumns& pairs, bool against_itself) const;
   Acceptance acceptance(const ArmInfo& arm, const Counters& counters, const ArmCells& own,
                         const Tasks& tasks) const;
-  std::optional<Estimate> tau(const ArmCells& own) const;
+  std::optional<Estimate> tau(const ArmInfo& arm, const ArmCells& own) const;
   std::vector<NodeAcceptance> acceptance_by_node(const ArmInfo& arm, const Tasks& tasks) const;
   std::optional<double> bandwidth(const Counters& counters) const;
   SameTokens same_tokens(const ArmInfo& arm, const Tasks& tasks) const;
   LoopCounts loops(const ArmCells& own, const ArmCells& base, const std::set<PromptSample>& looping,
-                   bool against_itself) const;
+                   bool against_itself, int64_t batch) const;
+  void rank_beside(const ArmInfo& baseline, std::span<ReportRow> rows, const Tasks& tasks) const;
   std::optional<ReplayCounts> replay(const ArmInfo& arm, const Tasks& tasks) const;
 
   const RunData& data_;

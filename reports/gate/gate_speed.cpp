@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "reports/data/design.h"
 #include "reports/data/matching.h"
 #include "reports/data/sessions.h"
 
@@ -29,13 +30,14 @@ class SpeedTest {
     double fell;   // of "the speedup fell beyond the margin"
     double rose;   // of "the speedup rose beyond the margin"
   };
-  void test(const std::string& arm);
+  void test(const ArmInfo& arm);
   void adjust();  // Holm, both sides by themselves
   void decide(const Tested& t);
   void describe(GateCheck& v) const;
 
   const std::vector<RunData>& bases_;
   const std::vector<RunData>& news_;
+  PromptDesigns designs_;
   double alpha_;
   // Changes of ln of the speedup: the margin, and the loss that was asked for.
   double worst_ = 0, allowed_ = 0;
@@ -83,7 +85,10 @@ std::string tok_s_text(const MatchedSessions& m) {
 
 SpeedTest::SpeedTest(const std::vector<RunData>& bases, const std::vector<RunData>& news,
                      const GateOptions& options)
-    : bases_(bases), news_(news), alpha_(options.level()) {
+    : bases_(bases),
+      news_(news),
+      designs_(bases.front().prompts, Scope::kFixedSet),
+      alpha_(options.level()) {
   result_.noise_floor = std::max(floor_of(bases_), floor_of(news_));
   result_.margin = std::max(options.max_regression, 2 * result_.noise_floor);
   worst_ = std::log1p(-std::min(result_.margin, 0.99));
@@ -92,21 +97,23 @@ SpeedTest::SpeedTest(const std::vector<RunData>& bases, const std::vector<RunDat
 
 SpeedChecks SpeedTest::judge() {
   for (const ArmInfo& a : bases_.front().arms)
-    if (a.drafts()) test(a.label);
+    if (a.drafts()) test(a);
   adjust();
   for (const Tested& t : tested_) decide(t);
   for (GateCheck& v : result_.checks) describe(v);
   return std::move(result_);
 }
 
-void SpeedTest::test(const std::string& arm) {
-  const MatchedSessions m = match_sessions(bases_, news_, arm, "");
-  GateCheck v = gate_check("speed", arm, Outcome::kInconclusive, "", 0);
+void SpeedTest::test(const ArmInfo& arm) {
+  const MatchedSessions m = match_sessions(bases_, news_, arm.label, "");
+  GateCheck v = gate_check("speed", arm.label, Outcome::kInconclusive, "", 0);
   v.n = static_cast<int64_t>(m.logs_a.front().size());
   v.margin = result_.margin;
-  const auto t = session_change(m.logs_a, m.logs_b, Scope::kFixedSet, 1 - 2 * alpha_);
+  const auto t = session_change(m.logs_a, m.logs_b, Scope::kFixedSet, 1 - 2 * alpha_,
+                                designs_.of(m.prompts, arm.batch));
   if (!t) {
-    v.reason = "fewer than two prompts have a speedup in both runs";
+    v.reason = arm.batch == 1 ? "fewer than two prompts have a speedup in both runs"
+                              : "fewer than two batches have a speedup in both runs";
   } else {
     v.effect = std::expm1(t->mean), v.lo = std::expm1(t->interval.lo),
     v.hi = std::expm1(t->interval.hi);

@@ -2,16 +2,25 @@
 
 const data = JSON.parse(document.getElementById('data').textContent);
 const methods = [...new Set(data.rows.filter((r) => r.role === 'method').map((r) => r.method))];
+// Sizes of batches, ascending; none where all arms have batch 1. Most figures are of one of them.
+const kBatches =
+    [...new Set(data.rows.map((r) => r.batch?.size).filter(isNumber))].sort((a, b) => a - b);
+let batch = kBatches[0];
+const atBatch = (r) => !r.batch || r.batch.size === batch;
+// A method looks the same at every size.
+const seriesNames = new Map(data.rows.map((r) => [r.method, r.batch?.method ?? r.method]));
+const seriesName = (label) => seriesNames.get(label) ?? label;
+const seriesOrder = [...new Set(methods.map(seriesName))];
 const kColours = 7;
 const kPoints = ['circle', 'rectRot', 'triangle', 'rect', 'crossRot'];
 
 function seriesColour(label) {
-  const at = methods.indexOf(label);
+  const at = seriesOrder.indexOf(seriesName(label));
   return colour(at < 0 ? 'series-plain' : `series-${at % kColours}`);
 }
 // A second sign beside the colour, for readers and printers without it.
 function seriesStyle(label) {
-  const round = Math.max(0, methods.indexOf(label));
+  const round = Math.max(0, seriesOrder.indexOf(seriesName(label)));
   return {
     borderColor: seriesColour(label),
     backgroundColor: seriesColour(label),
@@ -22,7 +31,8 @@ function seriesStyle(label) {
 
 const whole = data.datasets[data.datasets.length - 1];
 let dataset = whole;
-const rowsOf = (name) => data.rows.filter((r) => r.dataset === name && r.role !== 'aa');
+const rowsOf = (name) =>
+    data.rows.filter((r) => r.dataset === name && r.role !== 'aa' && atBatch(r));
 const rowOf = (label, name) => data.rows.find((r) => r.dataset === name && r.method === label);
 // Arms trained on test prompts have the mark of the tables above, and its line below.
 const marked = (r) => r.method + (r.training_overlap ? ' \u2020' : '');
@@ -75,7 +85,7 @@ function drawSpeedup() {
     return show('fig-speedup', {
       missing: 'There is no speedup to show: no method was measured against plain decoding here.'
     });
-  const aa = data.rows.find((r) => r.dataset === dataset && r.role === 'aa');
+  const aa = data.rows.find((r) => r.dataset === dataset && r.role === 'aa' && atBatch(r));
   const end = (r) => (isNumber(r.speedup_hi) ? r.speedup_hi : r.speedup);
   const plot = bars(
       rows.map(named), [{
@@ -355,7 +365,7 @@ function drawParts(at) {
   const parts = data.parts.filter((p) => `${p.dataset}, by ${p.axis}` === partSets[at]);
   if (parts.length === 0)
     return show('fig-parts', {missing: 'The prompts of this run have no categories or languages.'});
-  const shown = methods.filter((m) => parts.some((p) => p.method === m));
+  const shown = methods.filter((m) => atBatch(armOf(m)) && parts.some((p) => p.method === m));
   const drawnNow = drawnArms(shown);
   const names = [...new Set(parts.map((p) => p.part))];
   const of = (m, part) => parts.find((p) => p.method === m && p.part === part);
@@ -391,7 +401,8 @@ function drawParts(at) {
 
 function drawDatasets() {
   const names = data.datasets.filter((name) => data.datasets.length === 1 || name !== 'all');
-  const shown = methods.filter((m) => names.some((name) => isNumber(rowOf(m, name)?.speedup)));
+  const shown = methods.filter(
+      (m) => atBatch(armOf(m)) && names.some((name) => isNumber(rowOf(m, name)?.speedup)));
   if (names.length < 2 || shown.length === 0)
     return show('fig-datasets', {
       missing:

@@ -14,6 +14,20 @@ namespace evalrun::reports {
 
 namespace {
 
+// What the figures over batch sizes draw of an arm.
+Json batch_of(const ReportRow& r) {
+  const BatchFigures& b = *r.batch;
+  const auto interval = b.tok_s ? b.tok_s->interval : std::nullopt;
+  return {{"size", r.arm.batch},
+          {"method", label_without_batch(r.arm)},
+          {"tok_s_lo", json_lo(interval)},
+          {"tok_s_hi", json_hi(interval)},
+          {"tpot_ms", b.per_token_ms ? Json(b.per_token_ms->p50) : Json(nullptr)},
+          {"front", b.on_front},
+          {"predicted", b.predicted ? Json(b.predicted->value) : Json(nullptr)},
+          {"crossover", b.crossover ? Json(b.crossover->text()) : Json(nullptr)}};
+}
+
 Json rows_of(const Report& report) {
   // Not all keys: a run of a hundred rows shall stay a small file.
   static constexpr const char* kDrawn[] = {
@@ -36,6 +50,7 @@ Json rows_of(const Report& report) {
     row["quality"] = Json::object();
     for (const auto& [name, quality] : all[i]["quality"].items())
       for (const char* key : {"value", "lo", "hi", "n"}) row["quality"][name][key] = quality[key];
+    if (report.rows[i].batch) row["batch"] = batch_of(report.rows[i]);
     rows.push_back(std::move(row));
   }
   return rows;

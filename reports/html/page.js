@@ -12,6 +12,7 @@ function drawForDataset() {
   drawWhy();
   drawAcceptance();
   drawPareto(evaluatorAt());
+  drawBatches();
 }
 function drawAll() {
   applyTheme();
@@ -35,6 +36,22 @@ choice.addEventListener('change', () => {
   drawForDataset();
 });
 document.getElementById('dataset-control').hidden = data.datasets.length < 2;
+
+if (kBatches.length > 1) {
+  const sizes = document.getElementById('batch');
+  for (const size of kBatches) {
+    const option = element('option', String(size));
+    option.value = String(size);
+    sizes.append(option);
+  }
+  sizes.addEventListener('change', () => {
+    batch = Number(sizes.value);
+    drawForDataset();
+    drawDatasets();
+    drawParts(partsAt());
+  });
+  document.getElementById('batch-control').hidden = false;
+}
 
 drawAll();
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);

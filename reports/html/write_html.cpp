@@ -69,7 +69,7 @@ class HtmlRenderer {
   std::string render() {
     const std::string_view chart = chart_library().front().text, style = asset("style.css");
     std::string script;  // one, in this order
-    for (const char* part : {"plot.js", "figures.js", "detail.js", "page.js"})
+    for (const char* part : {"plot.js", "figures.js", "batches.js", "detail.js", "page.js"})
       script += asset(part);
     const std::string policy = fmt::format(
         "default-src 'none'; style-src {}; script-src {} {}; img-src data:; base-uri 'none'; "

@@ -52,8 +52,10 @@ std::vector<PaperTableBuilder::Entry> PaperTableBuilder::entries_of(
   for (const std::string& pattern : method.arms)
     for (const ReportRow& r : reports_.front().rows) {
       const ArmInfo& arm = r.arm;
-      if (arm.role == "aa" || model_of(arm) != table_.model || decoding_of(arm) != form_.decoding ||
-          !names_arm(pattern, arm.label) || !known.insert(arm.id).second)
+      // What papers print is batch 1.
+      if (arm.role == "aa" || arm.batch > 1 || model_of(arm) != table_.model ||
+          decoding_of(arm) != form_.decoding || !names_arm(pattern, arm.label) ||
+          !known.insert(arm.id).second)
         continue;
       const auto parameters = parse_parameters(arm.params);
       const auto value = [&](const std::string& name) {

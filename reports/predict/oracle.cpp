@@ -101,7 +101,9 @@ class Oracle {
   Oracle(const results::ResultStore& store, const RunData& run, const SharedAnswers& shared,
          const RowTime& table)
       : shared_(shared),
-        verify_(load_verify_times(store, run.run.id, shared.arms.front()->model_hash, 0), table) {
+        verify_(load_verify_times(store, run.run.id, shared.arms.front()->model_hash,
+                                  shared.arms.front()->batch, 0),
+                table) {
     for (size_t a = 0; a < shared.arms.size(); ++a) arms_.push_back(measure(a));
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "reports/data/parameters.h"
@@ -66,9 +67,15 @@ Predictor::Predictor(const PredictSources& sources, const ArmInfo& arm)
     throw base::usage_error(fmt::format("{}: no steps are stored", arm.label),
                             "measure it again: evalrun run stores the steps of every answer");
   look_at_steps();
-  verify_.emplace(
-      load_verify_times(sources.store, sources.run.run.id, arm.model_hash, sources.left_out_arm),
-      sources.table);
+  // In a batch a step of n rows is the answer's part of a forward of n rows for each of them.
+  RowTime table = sources.table;
+  if (table && arm.batch > 1)
+    table = [one = sources.table, batch = static_cast<int>(arm.batch)](int rows) {
+      return one(rows * batch);
+    };
+  verify_.emplace(load_verify_times(sources.store, sources.run.run.id, arm.model_hash, arm.batch,
+                                    sources.left_out_arm),
+                  std::move(table));
   if (!sources.table && !other_)
     notes_.push_back("the run has no T(n) table: between measured row counts T(n) is a line");
   if (draft_->assumed())
@@ -188,7 +195,8 @@ Predictor::Totals Predictor::add_up(const TracedAnswer& answer,
 }
 
 Prediction Predictor::predict(const Draft& draft, int batch) const {
-  EVALRUN_CHECK(batch >= 1, "a batch of {}", batch);
+  EVALRUN_CHECK(batch == 1 || (batch > 1 && arm_.batch == 1), "batch {} of an arm of batch {}",
+                batch, arm_.batch);
   if (const std::string why = why_not(draft); !why.empty())
     throw base::usage_error(
         why, "drafts are cut from longer or larger ones: measure one that holds this one");
@@ -223,10 +231,10 @@ Prediction Predictor::predict(const Draft& draft, int batch) const {
   }
   Prediction result{.arm = arm_.label,
                     .draft = draft.name,
-                    .batch = batch,
+                    .batch = batch * static_cast<int>(arm_.batch),
                     .n_prompts = static_cast<int>(prompts.size()),
-                    .tau = ratio_of_sums(steps, designs_.of(ids)),
-                    .speedup = speedup_sum(pairs, designs_.of(ids))};
+                    .tau = ratio_of_sums(steps, designs_.of(ids, arm_.batch)),
+                    .speedup = speedup_sum(pairs, designs_.of(ids, arm_.batch))};
   result.rows = all.rows / all.steps;
   if (base.steps > 0 && base.verify_ns > 0 && base.ns > 0) {
     const double plain_step = base.ns / base.steps;

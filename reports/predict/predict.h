@@ -50,7 +50,8 @@ class Predictor {
  public:
   // Throws usage_error where why_not_predicted() says why, or no steps are stored.
   Predictor(const PredictSources& sources, const ArmInfo& arm);
-  // Throws usage_error where why_not() says why.
+  // Throws usage_error where why_not() says why. `batch`: answers decoded together; an arm that was
+  // measured in batches has its own alone.
   Prediction predict(const Draft& draft, int batch = 1) const;
   // Why drafts other than the measured ones cannot be predicted, and why this one cannot; "" = they
   // can.

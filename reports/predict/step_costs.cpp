@@ -25,13 +25,14 @@ double between(std::pair<double, double> a, std::pair<double, double> b, double 
 
 std::map<int, std::vector<double>> load_verify_times(const results::ResultStore& store,
                                                      int64_t run_id, const std::string& model_hash,
-                                                     int64_t left_out_arm) {
+                                                     int64_t batch, int64_t left_out_arm) {
   std::map<int, std::vector<double>> times;
   store.query(
       "SELECT s.rows, s.verify_ns FROM arm a JOIN generation g ON g.arm_id = a.id"
       " JOIN turn t ON t.generation_id = g.id JOIN step s ON s.turn_id = t.id"
-      " WHERE a.run_id = ? AND a.model_hash = ? AND a.id <> ? AND g.status = 'ok' AND g.fault = ''",
-      {run_id, model_hash, left_out_arm}, [&](const results::Row& r) {
+      " WHERE a.run_id = ? AND a.model_hash = ? AND a.batch = ? AND a.id <> ?"
+      " AND g.status = 'ok' AND g.fault = ''",
+      {run_id, model_hash, batch, left_out_arm}, [&](const results::Row& r) {
         times[static_cast<int>(r.integer(0))].push_back(r.number(1));
         return true;
       });

@@ -47,9 +47,10 @@ class DraftCost {
 };
 
 // Verify times in nanoseconds of all steps of a run by their rows, whatever method took them: arms
-// that decode the model of this hash, but for one that is left out (0 = none).
+// that decode the model of this hash in batches of this size, but for one that is left out (0 =
+// none). Those of a batch are shares of its steps.
 std::map<int, std::vector<double>> load_verify_times(const results::ResultStore& store,
                                                      int64_t run_id, const std::string& model_hash,
-                                                     int64_t left_out_arm);
+                                                     int64_t batch, int64_t left_out_arm);
 
 }  // namespace evalrun::reports

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "engine/base/text.h"
 #include "reports/figures/quotable.h"
@@ -39,10 +40,8 @@ std::string figures(const ReportRow& r, Estimator estimator) {
 // Slower than plain decoding by the whole interval.
 bool slower(const ReportRow& r) { return r.speed.interval && r.speed.interval->hi < 1; }
 
-std::string fastest_text(const Report& report, const std::string& dataset) {
-  Rows ranked;
-  for (const ReportRow& r : report.rows)
-    if (r.dataset == dataset && r.ranking) ranked.push_back(&r);
+// Of arms that were ranked with each other.
+std::string fastest_text(const Report& report, const Rows& ranked) {
   const auto fastest =
       std::find_if(ranked.begin(), ranked.end(), [](const auto* r) { return r->ranking->fastest; });
   if (fastest == ranked.end()) return {};
@@ -89,8 +88,17 @@ std::string fastest_text(const Report& report, const std::string& dataset) {
 }  // namespace
 
 std::string answer(const Report& report, const std::string& dataset) {
+  std::map<int64_t, Rows> ranked;  // by batch
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset && r.ranking) ranked[r.arm.batch].push_back(&r);
   const std::string warning = not_quotable_text(report, dataset);
-  const std::string fastest = fastest_text(report, dataset);
+  std::string fastest;
+  for (const auto& [batch, rows] : ranked) {
+    const std::string text = fastest_text(report, rows);
+    if (text.empty()) continue;
+    fastest += fastest.empty() ? "" : " ";
+    fastest += ranked.size() > 1 ? fmt::format("Batch {}: {}", batch, text) : text;
+  }
   return warning + (warning.empty() || fastest.empty() ? "" : " ") + fastest;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "reports/figures/quotable.h"
 #include "reports/format.h"
@@ -25,7 +26,7 @@ struct ReportColumn {
   bool usual = true;    // shown when nothing else is asked for
 };
 
-// Rows that are not lossless stand under a line that says so.
+// Rows that are not lossless, and those of a batch, stand under a line that says so.
 Table table_of_rows(const std::vector<ReportColumn>& columns, const DatasetRows& rows) {
   Table t;
   for (const ReportColumn& c : columns) t.columns.push_back(c.column);
@@ -34,10 +35,7 @@ Table table_of_rows(const std::vector<ReportColumn>& columns, const DatasetRows&
     t.rows.emplace_back();
     for (const ReportColumn& c : columns) t.rows.back().push_back(c.cell(*r));
   }
-  if (!rows.lossy.empty())
-    t.parts[rows.lossless.size()] = rows.lossless.empty()
-                                        ? "Not lossless"
-                                        : "Not lossless, and not to be ranked with the rows above";
+  t.parts = rows.titles;
   return t;
 }
 
@@ -57,8 +55,8 @@ Badge lossless_badge(const ArmInfo& arm) {
                       : Badge{"lossless only when greedy", Style::kWarn};
 }
 
-Cell method_cell(const ReportRow& r) {
-  Cell cell(r.arm.label);
+Cell method_cell(const ReportRow& r, const std::string& name) {
+  Cell cell(name);
   if (!training_overlap(r.arm).empty()) cell.text += fmt::format(" {}", kOverlapMark);
   cell.badges.push_back(lossless_badge(r.arm));
   // What was shown beside what is claimed.
@@ -172,10 +170,13 @@ bool is_best(const ReportRow& r) {
          *r.speed.speedup > 1;
 }
 
-// All there are for these rows, in order.
-std::vector<ReportColumn> possible_columns(const Report& report, const Rows& rows) {
-  const auto any = [&](auto f) { return std::any_of(rows.begin(), rows.end(), f); };
-  std::vector<ReportColumn> c = {{{.name = "method", .words = true}, method_cell, "method"}};
+// All there are for these rows, in order. The rows must outlive them.
+std::vector<ReportColumn> possible_columns(const Report& report, const DatasetRows& rows) {
+  const auto any = [&](auto f) { return std::any_of(rows.rows.begin(), rows.rows.end(), f); };
+  std::vector<ReportColumn> c = {
+      {{.name = "method", .words = true},
+       [&rows](const ReportRow& r) { return method_cell(r, rows.name(r)); },
+       "method"}};
   const auto add = [&](const char* id, ReportColumn column, bool usual = true) {
     column.id = id;
     column.usual = usual;
@@ -252,7 +253,7 @@ std::vector<ReportColumn> possible_columns(const Report& report, const Rows& row
 }
 
 // Those asked for; the method always.
-std::vector<ReportColumn> comparison_columns(const Report& report, const Rows& rows) {
+std::vector<ReportColumn> comparison_columns(const Report& report, const DatasetRows& rows) {
   std::vector<ReportColumn> shown = possible_columns(report, rows);
   const bool all = asked_for(report, "all");
   std::erase_if(shown, [&](const ReportColumn& c) {
@@ -305,7 +306,8 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
   if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
     text += " Shown lossless: by evalrun verify.";
   if (const std::string note = overlap_note(rows); !note.empty()) text += " " + note;
-  if (rows.aa != nullptr && rows.aa->speed.speedup) text += " " + noise_floor_text(*rows.aa);
+  for (const ReportRow* aa : rows.aa)
+    if (aa->speed.speedup) text += " " + noise_floor_text(*aa);
   if (const std::string warning = not_quotable_text(report, dataset); !warning.empty())
     text += " " + warning;
   return text;
@@ -314,19 +316,28 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
 }  // namespace
 
 DatasetRows::DatasetRows(const Report& report, const std::string& dataset) {
-  for (const ReportRow& r : report.rows) {
-    if (r.dataset != dataset) continue;
-    if (r.arm.role == "aa")
-      aa = &r;
-    else
-      (r.arm.lossy() ? lossy : lossless).push_back(&r);
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset) (r.arm.role == "aa" ? aa : rows).push_back(&r);
+  std::stable_sort(rows.begin(), rows.end(), [](const ReportRow* a, const ReportRow* b) {
+    return std::pair(a->arm.batch, a->arm.lossy()) < std::pair(b->arm.batch, b->arm.lossy());
+  });
+  const bool several = !rows.empty() && rows.front()->arm.batch != rows.back()->arm.batch;
+  bool lossless = false;  // of the batch, above the row
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const ArmInfo& arm = rows[i]->arm;
+    const bool first = i == 0 || rows[i - 1]->arm.batch != arm.batch;
+    if (first) lossless = false;
+    if (several && first) titles[i] = batches[i] = fmt::format("Batch {}", arm.batch);
+    if (arm.lossy() && (first || !rows[i - 1]->arm.lossy()))
+      titles[i] = fmt::format(
+          "{}{}", several ? fmt::format("Batch {}, not", arm.batch) : "Not",
+          lossless ? " lossless, and not to be ranked with the rows above" : " lossless");
+    lossless = lossless || !arm.lossy();
   }
 }
 
-std::vector<const ReportRow*> DatasetRows::all() const {
-  Rows rows = lossless;
-  rows.insert(rows.end(), lossy.begin(), lossy.end());
-  return rows;
+std::string DatasetRows::name(const ReportRow& r) const {
+  return batches.empty() ? r.arm.label : label_without_batch(r.arm);
 }
 
 bool has_star(const Report& report, const ReportRow& r) {
@@ -346,13 +357,15 @@ std::string overlap_note(const DatasetRows& rows) {
 
 std::vector<std::string> column_names() {
   std::vector<std::string> names = {"all"};
-  for (const ReportColumn& c : possible_columns({}, {}))
+  const Report none = {};
+  const DatasetRows no_rows(none, "");
+  for (const ReportColumn& c : possible_columns(none, no_rows))
     if (c.id != "method") names.push_back(c.id);
   return names;
 }
 
 Table comparison_table(const Report& report, const std::string& dataset, const DatasetRows& rows) {
-  Table t = table_of_rows(comparison_columns(report, rows.all()), rows);
+  Table t = table_of_rows(comparison_columns(report, rows), rows);
   t.caption = comparison_caption(report, dataset, rows);
   t.label = dataset;
   return t;
@@ -365,14 +378,19 @@ Table ranking_table(const DatasetRows& rows) {
   Rows ranked;
   for (const ReportRow* r : rows.all())
     if (r->ranking) ranked.push_back(r);
+  // Arms of a batch are compared with each other; as many of them in every batch.
   constexpr size_t kPlainAndTwoMethods = 3;
-  if (ranked.size() <= kPlainAndTwoMethods) return t;
+  if (ranked.size() <= kPlainAndTwoMethods * std::max<size_t>(1, rows.batches.size())) return t;
   std::stable_sort(ranked.begin(), ranked.end(), [](const ReportRow* a, const ReportRow* b) {
-    return a->ranking->against_fastest > b->ranking->against_fastest;
+    return std::pair(a->arm.batch, -a->ranking->against_fastest) <
+           std::pair(b->arm.batch, -b->ranking->against_fastest);
   });
   for (const ReportRow* r : ranked) {
     const Ranking& k = *r->ranking;
-    t.rows.push_back({Cell(r->arm.label, k.may_be_fastest ? Style::kBold : Style::kPlain),
+    if (!rows.batches.empty() &&
+        (t.rows.empty() || ranked[t.rows.size() - 1]->arm.batch != r->arm.batch))
+      t.parts[t.rows.size()] = fmt::format("Batch {}", r->arm.batch);
+    t.rows.push_back({Cell(rows.name(*r), k.may_be_fastest ? Style::kBold : Style::kPlain),
                       figure_cell(k.against_fastest, k.against_fastest_interval, k.n_eff, 3),
                       k.lowest == k.highest ? fmt::format("{}", k.lowest)
                                             : fmt::format("{} to {}", k.lowest, k.highest)});
@@ -425,7 +443,7 @@ Table control_table(const Report& report, const DatasetRows& rows) {
 Table why_table(const DatasetRows& rows) {
   const Rows all = rows.all();
   std::vector<ReportColumn> c = {
-      {{.name = "why", .words = true}, [](const ReportRow& r) { return Cell(r.arm.label); }},
+      {{.name = "why", .words = true}, [&](const ReportRow& r) { return Cell(rows.name(r)); }},
       metric_figure("speedup", "speedup", 3, &ReportRow::speed, &SpeedFigures::speedup),
       metric_figure("= tau", "tau", 3, &ReportRow::acceptance, &Acceptance::tau),
       metric_figure("/ (T(n)/T(1)", "t_ratio", 3, &ReportRow::why, &SpeedReasons::t_ratio),
@@ -449,7 +467,7 @@ Table why_table(const DatasetRows& rows) {
     c.push_back({{.name = "bandwidth", .room = Room::kPage},
                  [](const ReportRow& r) { return percent(r.why.bandwidth, 0); }});
   Table t = table_of_rows(c, rows);
-  t.parts.clear();  // the explanation holds for lossy methods as well
+  t.parts = rows.batches;  // the explanation holds for lossy methods as well
   t.caption = "What explains the speedup: tau over the cost of a step, in plain steps.";
   return t;
 }

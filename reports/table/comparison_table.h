@@ -1,6 +1,7 @@
 // The tables of one data set: speed, quality, differences from the control, what explains the
 // speedup.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,13 +10,17 @@
 
 namespace evalrun::reports {
 
-// A data set's rows as tables show them: plain decoding first, methods that are not lossless last,
-// the A/A arm separately.
+// A data set's rows as tables show them, batch by batch: plain decoding first, methods that are not
+// lossless last, the A/A arms separately.
 struct DatasetRows {
   DatasetRows(const Report& report, const std::string& dataset);
-  std::vector<const ReportRow*> lossless, lossy;
-  const ReportRow* aa = nullptr;
-  std::vector<const ReportRow*> all() const;
+  std::vector<const ReportRow*> all() const { return rows; }
+  std::vector<const ReportRow*> rows;
+  std::vector<const ReportRow*> aa;
+  // Over rows: which batch, where there are several, and what is not lossless; the batches alone.
+  std::map<size_t, std::string> titles, batches;
+  // The arm's label, without the batch where a title says it.
+  std::string name(const ReportRow& r) const;
 };
 
 // Whether an interval of the row's speeds has a star: it is from few prompts.

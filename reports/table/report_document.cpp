@@ -12,6 +12,7 @@
 #include "reports/format.h"
 #include "reports/table/answer.h"
 #include "reports/table/arm_tables.h"
+#include "reports/table/batch_tables.h"
 #include "reports/table/comparison_table.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
@@ -225,7 +226,8 @@ void add_dataset(const Report& report, const std::string& name, bool with_answer
     d.paragraph(text, true);
   if (!rows.all().empty()) d.table(comparison_table(report, name, rows));
   if (const std::string note = overlap_note(rows); !note.empty()) d.paragraph(note);
-  if (rows.aa != nullptr && rows.aa->speed.speedup) d.paragraph(noise_floor_text(*rows.aa));
+  for (const ReportRow* aa : rows.aa)
+    if (aa->speed.speedup) d.paragraph(noise_floor_text(*aa));
   if (Table t = ranking_table(rows); !t.rows.empty()) {
     d.table(std::move(t));
     d.paragraph(
@@ -235,6 +237,7 @@ void add_dataset(const Report& report, const std::string& name, bool with_answer
   add_quality(report, name, rows, d);
   if (report.why) d.table(why_table(rows));
   for (const std::string& remark : dataset_remarks(report, name)) d.paragraph(remark);
+  add_batches(report, name, d);
 }
 
 Document document(const Report& report) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -32,7 +33,8 @@ std::string max_new_text(const ArmInfo& arm) {
 
 std::string noise_floor_text(const ReportRow& aa) {
   return fmt::format(
-      "Noise floor: plain decoding against itself gives {}; smaller differences mean nothing.",
+      "Noise floor{}: plain decoding against itself gives {}; smaller differences mean nothing.",
+      aa.arm.batch > 1 ? fmt::format(" at batch {}", aa.arm.batch) : "",
       with_interval(aa.speed.speedup, aa.speed.interval, aa.speed.n_eff, 3));
 }
 
@@ -200,10 +202,23 @@ void add_weights(const Report& report, const std::string& dataset, std::vector<s
                     base::plural(prompts, "prompt"), fmt::join(arms, ", ")));
 }
 
-bool one_unit(const Report& report, const std::string& dataset) {
-  return std::any_of(report.rows.begin(), report.rows.end(), [&](const ReportRow& r) {
-    return r.dataset == dataset && r.speed.n_eff == 1 && r.counts.prompts > 1 && !r.speed.interval;
-  });
+// Why there is no interval although there are several prompts.
+void add_one_units(const Report& report, const std::string& dataset,
+                   std::vector<std::string>& out) {
+  std::set<int64_t> batches;
+  for (const ReportRow& r : report.rows)
+    if (r.dataset == dataset && r.speed.n_eff == 1 && r.counts.prompts > 1 && !r.speed.interval)
+      batches.insert(r.arm.batch);
+  if (report.scope == Scope::kNewKinds) {
+    if (!batches.empty())
+      out.push_back("No interval for new kinds: all prompts here are of one kind.");
+    return;
+  }
+  for (const int64_t batch : batches)
+    out.push_back(
+        batch > 1
+            ? fmt::format("No interval at batch {}: all prompts here are of one batch.", batch)
+            : "No interval: all prompts here are of one group.");
 }
 
 // Where the whole job gains another factor than a typical prompt, and why.
@@ -263,10 +278,7 @@ std::vector<std::string> dataset_remarks(const Report& report, const std::string
           r.arm.label, r.counts.unpaired));
   }
   add_weights(report, dataset, remarks);
-  if (one_unit(report, dataset))
-    remarks.push_back(report.scope == Scope::kNewKinds
-                          ? "No interval for new kinds: all prompts here are of one kind."
-                          : "No interval: all prompts here are of one group.");
+  add_one_units(report, dataset, remarks);
   add_gaps(report, dataset, remarks);
   add_loops(report, dataset, remarks);
   add_replay(report, dataset, remarks);

@@ -36,6 +36,51 @@ std::optional<base::Interval> behind(const ReportRow& r) {
   return r.ranking ? r.ranking->against_fastest_interval : std::nullopt;
 }
 
+void add_percentile_keys(const char* name, const std::optional<Percentiles>& p, bool with_p99,
+                         Json& row) {
+  row[fmt::format("{}_p50", name)] = p ? Json(p->p50) : Json(nullptr);
+  row[fmt::format("{}_p95", name)] = p ? Json(p->p95) : Json(nullptr);
+  if (with_p99) row[fmt::format("{}_p99", name)] = p ? Json(p->p99) : Json(nullptr);
+}
+
+void add_estimate_keys(const char* name, const std::optional<Estimate>& e, Json& row) {
+  const auto interval = e ? e->interval : std::nullopt;
+  row[name] = e ? Json(e->value) : Json(nullptr);
+  row[fmt::format("{}_lo", name)] = json_lo(interval);
+  row[fmt::format("{}_hi", name)] = json_hi(interval);
+}
+
+// A number within the measured sizes.
+Json place_json(const std::optional<CurvePlace>& place) {
+  return place && place->where == CurvePlace::Where::kInside ? Json(place->batch) : Json(nullptr);
+}
+
+// Of runs with a batch above 1.
+void add_batch_keys(const ArmInfo& arm, const BatchFigures& b, Json& row) {
+  row["batch_mode"] = batch_mode(arm);
+  const auto interval = b.tok_s ? b.tok_s->interval : std::nullopt;
+  row["tok_s_lo"] = json_lo(interval);
+  row["tok_s_hi"] = json_hi(interval);
+  add_estimate_keys("speedup_over_batch_1", b.over_alone, row);
+  add_estimate_keys("predicted_speedup", b.predicted, row);
+  row["members_per_step"] = json_value(b.members);
+  row["batch_rows_per_step"] = json_value(b.rows);
+  row["step_ms"] = json_value(b.step_ms);
+  row["step_ratio"] = json_value(b.step_ratio);
+  add_percentile_keys("ttft_ms", b.first_token_ms, false, row);
+  add_percentile_keys("tpot_ms", b.per_token_ms, true, row);
+  add_percentile_keys("itl_ms", b.gap_ms, true, row);
+  row["longest_stall_ms"] = json_value(b.longest_gap_ms);
+  row["identical_to_batch_1"] = json_value(b.same_as_alone.share);
+  row["on_front"] = b.on_front;
+  const Crossover x = b.crossover.value_or(Crossover{});
+  row["crossover"] = b.crossover ? place_json(x.at) : Json(nullptr);
+  row["crossover_lo"] = place_json(x.lo);
+  row["crossover_hi"] = place_json(x.hi);
+  row["crossover_text"] = b.crossover ? Json(x.text()) : Json(nullptr);
+  row["crossings"] = b.crossover ? Json(x.crossings) : Json(nullptr);
+}
+
 Json row_of(const Report& report, const ReportRow& r) {
   Json quality = Json::object();
   for (const auto& [name, q] : r.quality) {
@@ -71,7 +116,7 @@ Json row_of(const Report& report, const ReportRow& r) {
   const std::optional<bool> may_be_quoted = quotable(report, r.dataset);
   const auto estimated = [](const Estimate* e) { return e ? Json(e->value) : Json(nullptr); };
   const auto interval = [](const Estimate* e) { return e ? e->interval : std::nullopt; };
-  return Json{
+  Json row{
       {"model", a.model},
       {"method", a.label},
       {"dataset", r.dataset},
@@ -193,6 +238,8 @@ Json row_of(const Report& report, const ReportRow& r) {
        r.speed.first_token_interval ? Json(r.speed.first_token_n_eff) : Json(nullptr)},
       {"training_overlap", overlap_json(training_overlap(a))},
   };
+  if (r.batch) add_batch_keys(a, *r.batch, row);
+  return row;
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ const std::vector<IncludeRule>& include_rules() {
       {"reports/document", {"reports"}, {"fmt", "nlohmann"}},
       {"reports/data", {"results"}, {"fmt", "nlohmann"}},
       {"reports/figures",
-       {"reports", "reports/document", "reports/data", "results"},
+       {"reports", "reports/document", "reports/data", "reports/predict", "results"},
        {"fmt", "nlohmann"}},
       {"reports/table",
        {"reports", "reports/document", "reports/data", "reports/figures", "results"},

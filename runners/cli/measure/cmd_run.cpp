@@ -24,6 +24,7 @@
 #include "runners/cli/measure/run_plan.h"
 #include "runners/cli/measure/run_settings.h"
 #include "runners/cli/output.h"
+#include "runners/cli/stored_row_time.h"
 #include "runners/cli/units.h"
 #include "runners/machine/gpu_state.h"
 #include "runners/machine/processor_energy.h"
@@ -414,7 +415,8 @@ std::string table(const results::ResultStore& store, const std::vector<int64_t>&
     for (const int64_t run : runs) reports.push_back(reports::build_report(store, run));
     return reports::rendered(reports::group_by_run(reports), format, layout);
   }
-  return reports::rendered(reports::build_report(store, runs.front()), format, layout);
+  const reports::ReportOptions options{.row_time = stored_row_time};
+  return reports::rendered(reports::build_report(store, runs.front(), options), format, layout);
 }
 
 // What cannot work for one of several runs must fail now, not after the hours of those before.

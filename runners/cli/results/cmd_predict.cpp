@@ -2,6 +2,7 @@
 // steps of a run.
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"
+#include "runners/cli/stored_row_time.h"
 #include "runners/machine/row_cost_cache.h"
 
 namespace evalrun::cli {
@@ -47,16 +49,6 @@ OtherCost cost_in_file(const nlohmann::json& json, const std::string& file) {
   return {[table](int rows) { return table->ms(rows); }, table->shape};
 }
 
-// T(n) as a run measured it, with its model; empty when it has none.
-reports::RowTime stored_row_time(const reports::RunData& run) {
-  const auto found = run.run.environment.find("row_cost");
-  if (found == run.run.environment.end()) return {};
-  const auto table =
-      runners::row_cost_from_json(nlohmann::json::parse(found->second, nullptr, false));
-  if (!table || !table->shape.empty()) return {};
-  return [table](int rows) { return table->ms(rows); };
-}
-
 // --cost: a file of `evalrun cost --json`, or a run.
 OtherCost other_cost(const std::string& text, const std::string& db) {
   if (std::filesystem::is_regular_file(text)) {
@@ -65,7 +57,7 @@ OtherCost other_cost(const std::string& text, const std::string& db) {
       return cost_in_file(base::parse_json(bytes, text), text);
   }
   const RunReference other = find_run(text, db);
-  const reports::RowTime time = stored_row_time(reports::load_run(*other.store, other.run_id));
+  const reports::RowTime time = stored_row_time(reports::load_run(*other.store, other.run_id).run);
   if (!time)
     throw base::data_error(text, "", "the run has no T(n) table",
                            "measure one: evalrun cost --json > FILE");
@@ -136,7 +128,7 @@ class Predict {
         global_(global),
         run_(find_run(options.run, global.db)),
         data_(reports::load_run(*run_.store, run_.run_id)),
-        sources_{*run_.store, data_, stored_row_time(data_)} {
+        sources_{*run_.store, data_, stored_row_time(data_.run)} {
     report_.run = data_.run;
     report_.tree_text = tree_text;
     if (options.cost.empty()) return;
@@ -160,14 +152,18 @@ class Predict {
   }
 
  private:
-  // Those asked for, or all that draft.
+  // Those asked for, or all that draft: where there are batches, those of the smallest size, from
+  // whose steps larger ones are predicted.
   std::vector<const reports::ArmInfo*> arms() const {
     std::vector<const reports::ArmInfo*> chosen;
     std::vector<std::string> labels;
+    int64_t smallest = std::numeric_limits<int64_t>::max();
+    for (const reports::ArmInfo& arm : data_.arms)
+      if (arm.drafts()) smallest = std::min(smallest, arm.batch);
     for (const reports::ArmInfo& arm : data_.arms) {
       if (!arm.drafts()) continue;
       labels.push_back(arm.label);
-      if (options_.arms.empty()) chosen.push_back(&arm);
+      if (options_.arms.empty() && arm.batch == smallest) chosen.push_back(&arm);
     }
     for (const std::string& label : options_.arms) {
       const reports::ArmInfo* arm = data_.arm(label);
@@ -195,6 +191,12 @@ class Predict {
     const std::vector<reports::Draft> shapes = trees(options_.trees);
     for (const reports::ArmInfo* arm : arms()) {
       if (stands_aside(reports::why_not_predicted(sources_, *arm))) continue;
+      if (arm->batch > 1 && (options_.batches != std::vector<int>{1} || sources_.other))
+        throw base::usage_error(
+            fmt::format("{} was measured in batches: --batch and --cost begin with batch 1",
+                        arm->label),
+            fmt::format("predict from {}, or measure it: --batch 1",
+                        reports::label_without_batch(*arm)));
       const reports::Predictor predictor(sources_, *arm);
       std::vector<reports::Draft> drafts(1);
       drafts.insert(drafts.end(), lengths.begin(), lengths.end());
@@ -258,13 +260,14 @@ class Predict {
     if (options_.acceptance)
       report_.acceptance = reports::acceptance_of_arms(*run_.store, data_, arms(), shared);
     if (options_.oracle)
-      report_.oracle = reports::oracle_report(*run_.store, data_, shared, stored_row_time(data_));
+      report_.oracle =
+          reports::oracle_report(*run_.store, data_, shared, stored_row_time(data_.run));
   }
 
   void confirm() {
     const RunReference other = find_run(options_.confirm, global_.db);
     const reports::RunData data = reports::load_run(*other.store, other.run_id);
-    const reports::PredictSources measured{*other.store, data, stored_row_time(data)};
+    const reports::PredictSources measured{*other.store, data, stored_row_time(data.run)};
     report_.confirmations = reports::confirm(sources_, measured, read_tree);
     report_.confirmed_by = data.run;
   }

@@ -54,6 +54,20 @@ class CompareTest : public ::testing::Test {
   decltype(SyntheticRun::change) spoil_;
 };
 
+// Twenty prompts in batches of eight are three units.
+TEST_F(CompareTest, PromptsOfABatchAreOneUnit) {
+  const int64_t a = measure("a", 1, 1, 0.02), b = measure("b", 1, 1, 0.02);
+  const ArmComparison alone = compare(a, b);
+  EXPECT_EQ(alone.n_eff, 20);
+  store_.execute("UPDATE arm SET batch = 8");
+  const ArmComparison together = compare(a, b);
+  EXPECT_DOUBLE_EQ(together.ratio, alone.ratio);
+  EXPECT_NEAR(together.n_eff, 400.0 / (64 + 64 + 16), 1e-9);
+  store_.execute("UPDATE arm SET batch = 32");
+  EXPECT_TRUE(compare(a, b).one_unit);
+  EXPECT_FALSE(compare(a, b).interval.has_value());
+}
+
 TEST_F(CompareTest, TheSameTwiceIsNoDifference) {
   const ArmComparison c = compare(measure("a", 1, 1, 0.02), measure("b", 1, 1, 0.02));
   EXPECT_EQ(c.change, Change::kNoDifference);

@@ -226,6 +226,58 @@ TEST(Design, OneClusterHasNoInterval) {
   EXPECT_FALSE(mean_interval(std::vector<double>{1, 2}, {.unit = {0, 0}, .stratum = {0}}));
 }
 
+Design batches(Scope scope, const std::vector<Named>& named, int64_t batch,
+               std::vector<size_t> of = {}) {
+  std::vector<PromptInfo> prompts;
+  for (const Named& n : named) {
+    PromptInfo p;
+    p.id = static_cast<int64_t>(100 + prompts.size());
+    p.key = std::to_string(p.id);
+    p.task = n.task, p.category = n.category, p.group = n.group;
+    prompts.push_back(p);
+  }
+  if (of.empty())
+    for (size_t i = 0; i < prompts.size(); ++i) of.push_back(i);
+  std::vector<int64_t> ids;
+  for (const size_t i : of) ids.push_back(prompts[i].id);
+  return PromptDesigns(prompts, scope).of(ids, batch);
+}
+
+TEST(Design, PromptsDecodedTogetherAreAUnit) {
+  const std::vector<Named> five(5, {"a", "", ""});
+  for (const Scope scope : {Scope::kSameKind, Scope::kFixedSet}) {
+    EXPECT_EQ(batches(scope, five, 2).unit, (Ints{0, 0, 1, 1, 2})) << to_string(scope);
+    EXPECT_EQ(batches(scope, five, 2).stratum, (Ints{0, 0, 0})) << to_string(scope);
+    EXPECT_TRUE(batches(scope, five, 1).empty());
+  }
+  // By their numbers in the run, whatever of it takes part.
+  EXPECT_EQ(batches(Scope::kSameKind, five, 2, {0, 2, 3}).unit, (Ints{0, 1, 1}));
+  // Within a data set, whole or in parts.
+  EXPECT_EQ(
+      batches(Scope::kFixedSet, {{"a", "", ""}, {"b", "", ""}, {"a", "", ""}, {"b", "", ""}}, 2)
+          .unit,
+      (Ints{0, 1, 0, 1}));
+  EXPECT_EQ(batches(Scope::kFixedSet,
+                    {{"a / x", "", ""}, {"a / y", "", ""}, {"a / x", "", ""}, {"a / x", "", ""}}, 2)
+                .unit,
+            (Ints{0, 0, 1, 1}));
+}
+
+TEST(Design, BatchesAndGroupsThatMeetAreOneUnit) {
+  const std::vector<Named> prompts = {{"a", "", "1"}, {"a", "", ""}, {"a", "", ""},
+                                      {"a", "", "1"}, {"a", "", ""}, {"a", "", ""}};
+  EXPECT_EQ(batches(Scope::kSameKind, prompts, 2).unit, (Ints{0, 0, 0, 0, 1, 1}));
+  // Of the fixed set groups are nothing.
+  EXPECT_EQ(batches(Scope::kFixedSet, prompts, 2).unit, (Ints{0, 0, 1, 1, 2, 2}));
+}
+
+TEST(Design, BatchesOfSeveralCategoriesAreStrataOfTheirOwn) {
+  const std::vector<Named> prompts = {{"a", "x", ""}, {"a", "x", ""}, {"a", "x", ""},
+                                      {"a", "y", ""}, {"a", "y", ""}, {"a", "y", ""}};
+  EXPECT_EQ(batches(Scope::kSameKind, prompts, 2).stratum, (Ints{0, 1, 2}));
+  EXPECT_EQ(batches(Scope::kNewKinds, prompts, 2).unit, (Ints{0, 0, 0, 1, 1, 1}));
+}
+
 TEST(Scope, OldNameOfTheSameKind) {
   EXPECT_EQ(scope_named("population"), Scope::kSameKind);
   for (const Scope s : kScopes) EXPECT_EQ(scope_named(to_string(s)), s);

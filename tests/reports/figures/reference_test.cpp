@@ -126,6 +126,34 @@ TEST_F(ReferenceTest, ABatchIsComparedWithPlainDecodingOfThatBatch) {
   EXPECT_EQ(by_view, expected);
 }
 
+// Plain decoding of every batch, and of one prompt after the other.
+TEST_F(ReferenceTest, EveryBatchHasItsOwn) {
+  RunData data;
+  const auto add = [&](const char* method, const char* role, const char* hash, int64_t batch,
+                       const char* mode = "static") {
+    ArmInfo a;
+    a.id = static_cast<int64_t>(data.arms.size()) + 1;
+    a.method = method, a.role = role, a.model_hash = hash, a.batch = batch;
+    a.settings = batch > 1 ? fmt::format(R"({{"batch_mode":"{}"}})", mode) : "{}";
+    data.arms.push_back(a);
+  };
+  for (const int64_t batch : {1, 8}) add("ar", "baseline", "h", batch);
+  for (const int64_t batch : {1, 8}) add("pld", "method", "h", batch);
+  for (const int64_t batch : {1, 8}) add("ar_tuned", "method", "t", batch);
+  for (const int64_t batch : {1, 8}) add("space", "method", "t", batch);
+  add("ar", "aa", "h", 8);
+  add("pld", "method", "h", 8, "continuous");
+  const std::vector<int64_t> own = {1, 2, 1, 2, 5, 6, 5, 6, 2, 1};
+  const std::vector<int64_t> alone = {1, 1, 1, 1, 5, 5, 5, 5, 1, 1};
+  for (size_t i = 0; i < data.arms.size(); ++i) {
+    EXPECT_EQ(data.reference(data.arms[i])->id, own[i]) << i;
+    EXPECT_EQ(data.reference_alone(data.arms[i])->id, alone[i]) << i;
+  }
+  EXPECT_EQ(data.baseline()->id, 1);
+  std::erase_if(data.arms, [](const ArmInfo& a) { return a.batch == 1; });
+  EXPECT_EQ(data.reference_alone(data.arms[0]), nullptr);
+}
+
 // Where the plain decoding is missing, there is nothing better than the baseline.
 TEST_F(ReferenceTest, ReferencesOfOddRuns) {
   const auto arm = [](int64_t id, const char* method, const char* role, const char* hash) {

@@ -67,6 +67,20 @@ class GateTest : public ::testing::Test {
   SyntheticRun run_;
 };
 
+// What a batch does to its prompts alike is no evidence of as many prompts.
+TEST_F(GateTest, PromptsOfABatchAreOneUnit) {
+  const int64_t a = measure("a"), b = measure("b");
+  const GateCheck alone = find(gate(a, b), "speed", "pld:k=4");
+  store_.execute("UPDATE arm SET batch = 12");
+  const GateCheck two = find(gate(a, b), "speed", "pld:k=4");
+  EXPECT_NEAR(*two.effect, *alone.effect, 1e-12);
+  EXPECT_NE(*two.lo, *alone.lo);
+  store_.execute("UPDATE arm SET batch = 24");
+  const GateCheck one = find(gate(a, b), "speed", "pld:k=4");
+  EXPECT_EQ(one.outcome, Outcome::kInconclusive);
+  EXPECT_THAT(one.reason, HasSubstr("fewer than two batches"));
+}
+
 // Baselines of older versions hold whole paths.
 TEST_F(GateTest, ALabelMayHoldMoreOfAPath) {
   const auto adapter = [&](const std::string& path) {

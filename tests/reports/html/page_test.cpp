@@ -14,6 +14,7 @@
 #include "reports/html/html_data.h"
 #include "reports/html/timeline.h"
 #include "tests/e2e/program.h"
+#include "tests/reports/batch_run.h"
 #include "tests/reports/claims/claims_fixture.h"
 #include "tests/reports/rendered.h"
 #include "tests/reports/report_fixture.h"
@@ -243,28 +244,56 @@ TEST_F(PageTest, AnIndependentParserFindsNothingWrong) {
   }
 }
 
+bool has_browser(const tests::TempFolder& scratch) {
+  return tests::run_command_in(scratch, {"chromium", "--version"}).exit_code == 0;
+}
+
+// The page as a browser that can reach nothing has drawn it.
+tests::ProgramResult drawn_page(const tests::TempFolder& scratch, const std::string& page) {
+  return tests::run_command_in(
+      scratch,
+      {"timeout", "120", "chromium", "--headless", "--no-sandbox", "--disable-gpu",
+       "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
+       "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND",
+       "--user-data-dir=" + scratch.file("profile"), "--enable-logging=stderr",
+       "--log-net-log=" + scratch.file("net.json"), "--virtual-time-budget=5000", "--dump-dom",
+       "file://" + page});
+}
+
+std::ptrdiff_t count(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  return std::distance(std::sregex_iterator(text.begin(), text.end(), regex), {});
+}
+
+TEST_F(BatchRun, ABrowserDrawsThroughputAndSpeedupBySize) {
+  const tests::TempFolder scratch;
+  if (!has_browser(scratch)) GTEST_SKIP() << "there is no chromium";
+  const auto table = [](int rows) { return 9.0 + rows; };
+  const ReportOptions options{.row_time = [&](const RunInfo&) { return table; }};
+  scratch.write("batches.html", to_html(build_report(store_, fill(), options), store_));
+  const tests::ProgramResult page = drawn_page(scratch, scratch.file("batches.html"));
+  EXPECT_THAT(page.err, Not(HasSubstr("CONSOLE")));
+  for (const char* id : {"id=\"fig-batches\"", "id=\"fig-front\"", "id=\"fig-speedup\""}) {
+    const size_t begin = page.out.find(id);
+    ASSERT_NE(begin, page.out.npos) << id;
+    const std::string figure = page.out.substr(begin, page.out.find("</figure>", begin) - begin);
+    EXPECT_EQ(figure.find("hidden"), figure.npos) << id;
+    EXPECT_EQ(count(figure, "<canvas[^>]* data-drawn=\"yes\""), 1) << id;
+  }
+  EXPECT_THAT(page.out, HasSubstr("<option value=\"2\">2</option>"));
+  scratch.write("alone.html", to_html(build_report(store_, fill(false)), store_));
+  const std::string alone = drawn_page(scratch, scratch.file("alone.html")).out;
+  EXPECT_THAT(alone, HasSubstr("id=\"fig-batches\" hidden=\"\""));
+}
+
 // Draws every chart in a browser that can reach nothing.
 TEST_F(PageTest, ABrowserDrawsEveryChart) {
   const std::string file = write_page();
-  const tests::ProgramResult found = tests::run_command_in(scratch_, {"chromium", "--version"});
-  if (found.exit_code != 0) GTEST_SKIP() << "there is no chromium";
-  const auto dump = [&](const std::string& page) {
-    return tests::run_command_in(
-        scratch_,
-        {"timeout", "120", "chromium", "--headless", "--no-sandbox", "--disable-gpu",
-         "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
-         "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND",
-         "--user-data-dir=" + scratch_.file("profile"), "--enable-logging=stderr",
-         "--log-net-log=" + scratch_.file("net.json"), "--virtual-time-budget=5000", "--dump-dom",
-         "file://" + page});
-  };
+  if (!has_browser(scratch_)) GTEST_SKIP() << "there is no chromium";
+  const auto dump = [&](const std::string& page) { return drawn_page(scratch_, page); };
   const tests::ProgramResult result = dump(file);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, Not(HasSubstr("CONSOLE"))) << "errors of scripts and of the policy";
-  const auto count = [](const std::string& text, const std::string& pattern) {
-    const std::regex regex(pattern);
-    return std::distance(std::sregex_iterator(text.begin(), text.end(), regex), {});
-  };
   const std::string body = result.out.substr(0, result.out.rfind("<footer"));
   // Speedup, why, acceptance (2), quality, data sets, parts, cost, timeline (2); the sweep of two
   // parameters is a table.

@@ -1,0 +1,144 @@
+// Figures over the batch sizes of a run; a run without batches has none of them.
+
+const batchRows = () =>
+    data.rows.filter((r) => r.dataset === dataset && r.role !== 'aa' && r.batch);
+const methodsOf = (rows) => [...new Set(rows.map((r) => r.batch.method))];
+
+function drawSpeedupByBatch() {
+  const rows = batchRows().filter((r) => r.role === 'method' && isNumber(r.speedup));
+  if (rows.length === 0)
+    return show('fig-batches', {missing: 'No method was measured against plain decoding here.'});
+  const names = methodsOf(rows);
+  const series = names.flatMap((name) => {
+    const own = rows.filter((r) => r.batch.method === name);
+    const measured = {
+      label: name,
+      style: seriesStyle(name),
+      points: own.map((r) => ({
+                        x: r.batch.size,
+                        y: r.speedup,
+                        error: [r.speedup_lo, r.speedup_hi],
+                        text: speedupText(r),
+                      })),
+    };
+    const told = own.filter((r) => isNumber(r.batch.predicted));
+    if (told.length === 0) return [measured];
+    return [
+      measured, {
+        label: `${name}, predicted`,
+        style: {...seriesStyle(name), borderDash: [2, 4], pointStyle: 'cross'},
+        points: told.map((r) => ({
+                           x: r.batch.size,
+                           y: r.batch.predicted,
+                           text: fixed(r.batch.predicted, 2),
+                         })),
+      }
+    ];
+  });
+  const config = lines(series, {
+    x: 'batch',
+    y: 'speedup',
+    yFrom: 0,
+    yTop: highest(rows.map((r) => r.speedup)),
+    plugins: {reference: {axis: 'y', value: 1}},
+  });
+  const margin = 1.15;  // points at the ends are whole
+  config.options.scales.x = {
+    type: 'logarithmic',
+    title: title('batch size'),
+    min: kBatches[0] / margin,
+    max: kBatches[kBatches.length - 1] * margin,
+    afterBuildTicks: (axis) => {
+      axis.ticks = kBatches.map((value) => ({value}));
+    },
+    ticks: {callback: (value) => String(value), autoSkip: false},
+  };
+  const at = (name, size) => rows.find((r) => r.batch.method === name && r.batch.size === size);
+  const cell = (r) => (r ? speedupText(r) : '-');
+  show('fig-batches', {
+    plots: [{height: 320 + (narrow() ? 26 : 20) * Math.ceil(series.length / 2), config}],
+    header: ['method', ...kBatches.map((size) => `batch ${size}`), 'faster up to batch [95 %]'],
+    rows: names.map(
+        (name) =>
+            [name,
+             ...kBatches.map((size) => cell(at(name, size))),
+             rows.find((r) => r.batch.method === name).batch.crossover ?? '-',
+  ]),
+    note: overlapNote(rows),
+  });
+}
+
+function drawFront() {
+  const rows = batchRows().filter((r) => isNumber(r.tok_s) && isNumber(r.batch.tpot_ms));
+  if (rows.length === 0) return show('fig-front', {missing: 'No answer has a second token here.'});
+  const tokensText = (r) => withRange(r.tok_s, r.batch.tok_s_lo, r.batch.tok_s_hi, 1);
+  const text = (r) => `${named(r)}: ${tokensText(r)} tok/s, TPOT ${fixed(r.batch.tpot_ms, 1)} ms`;
+  const front = rows.filter((r) => r.batch.front).sort((a, b) => a.batch.tpot_ms - b.batch.tpot_ms);
+  const point = (r) => ({x: r.batch.tpot_ms, y: r.tok_s});
+  const config = {
+    type: 'scatter',
+    data: {
+      datasets: methodsOf(rows)
+                    .map((name) => {
+                      const own = rows.filter((r) => r.batch.method === name);
+                      return {
+                        label: name + (own[0].lossy ? ' (not lossless)' : ''),
+                        data: own.map(point),
+                        showLine: true,
+                        borderWidth: 1,
+                        errors: own.map((r) => ({y: [r.batch.tok_s_lo, r.batch.tok_s_hi]})),
+                        errorColour: seriesColour(name),
+                        texts: own.map(text),
+                        titles: own.map((r) => `batch ${r.batch.size}`),
+                        pointRadius: own.map((r) => (r.batch.front ? 9 : 5)),
+                        pointBorderWidth: 2,
+                        ...seriesStyle(name),
+                        ...(own[0].lossy ? {backgroundColor: 'transparent'} : {}),
+                      };
+                    })
+                    .concat([{
+                      label: 'front',
+                      data: front.map(point),
+                      showLine: true,
+                      texts: front.map((r) => `on the front: ${named(r)}`),
+                      titles: front.map(() => ''),
+                      borderColor: colour('muted'),
+                      borderWidth: 2.5,
+                      pointRadius: 0,
+                      pointStyle: 'line',
+                      order: 1,
+                    }]),
+    },
+    options: {
+      scales: {
+        x: {title: title('ms per token of a sequence (TPOT, p50)'), beginAtZero: true},
+        y: {title: title('tokens per second of the batch'), beginAtZero: true, grace: '5%'},
+      },
+      plugins: {
+        legend: {position: 'bottom', labels: {usePointStyle: true, color: colour('ink')}},
+        tooltip,
+      },
+    },
+  };
+  show('fig-front', {
+    plots: [{height: 340 + (narrow() ? 24 : 10) * methodsOf(rows).length, config}],
+    header: ['method', 'batch', 'tok/s [95 %]', 'TPOT p50 ms', 'on the front'],
+    rows: rows.map(
+        (r) =>
+            [r.batch.method + (r.lossy ? ' (not lossless)' : ''),
+             String(r.batch.size),
+             tokensText(r),
+             fixed(r.batch.tpot_ms, 1),
+             r.lossy ? 'not ranked' : r.batch.front ? 'yes' : 'no',
+  ]),
+    note: overlapNote(rows),
+  });
+}
+
+function drawBatches() {
+  for (const id of ['fig-batches', 'fig-front'])
+    document.getElementById(id).hidden = kBatches.length === 0;
+  if (kBatches.length === 0) return;
+  drawSpeedupByBatch();
+  drawFront();
+}

@@ -1,0 +1,11 @@
+// T(n) as a run measured it before its first token.
+#pragma once
+#include "reports/data/run_data.h"
+#include "reports/predict/step_costs.h"
+
+namespace evalrun::cli {
+
+// With its own model, in milliseconds; empty when it has none.
+reports::RowTime stored_row_time(const reports::RunInfo& run);
+
+}  // namespace evalrun::cli
