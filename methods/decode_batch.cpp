@@ -124,6 +124,7 @@ void BatchDecoder::run() {
 }
 
 void BatchDecoder::admit() {
+  const bool idle = !busy();
   std::optional<int64_t> admitted;  // the same for all
   for (Slot& slot : slots_) {
     if (slot.state != Slot::State::kFree) continue;
@@ -138,10 +139,11 @@ void BatchDecoder::admit() {
     slot.state = Slot::State::kPrefilling;
     prefilling_.push_back(&slot);
   }
-  if (admitted && decoding_.empty()) mark_ = *admitted;
+  if (admitted && idle) mark_ = *admitted;
 }
 
 void BatchDecoder::prefill_all() {
+  engine::device_phase() = engine::DevicePhase::kPrefill;
   bodies_.clear();
   for (const Slot* slot : prefilling_)
     if (!slot->to_prefill.empty()) bodies_.push_back({slot->number, slot->to_prefill});

@@ -6,8 +6,8 @@
 // depend on each other, and random numbers belong to places of an answer. So do its steps, where
 // the method says that they are the same in every run (StepReproducibility::kFixed).
 //
-// Times of a turn are its share of the batch's. All time from the first admission on belongs to
-// somebody, and the shares add up to it (to the nanosecond):
+// Times of a turn are its share of the batch's. All time while there is a sequence
+// belongs to somebody, and the shares add up to it (to the nanosecond):
 // - prefill_ns: prompts that are read together share by their numbers of tokens, their first tokens
 //   included;
 // - draft_prefill_ns: its own DecodingMethod::start;

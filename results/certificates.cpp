@@ -11,10 +11,12 @@
 namespace evalrun::results {
 namespace {
 
-// Settings of a run that change no token's distribution.
+// Settings of a run that change no token's distribution. A batch does not: rows of a forward do not
+// depend on each other, and random numbers belong to places of an answer.
 bool is_of_the_run(const std::string& name) {
   return name == "seed" || name == "order" || name == "max_turns" || name == "steps" ||
-         name == "replay" || name == "sampler" || name == "sampled" || name.starts_with("max_new.");
+         name == "replay" || name == "batch_mode" || name == "sampler" || name == "sampled" ||
+         name.starts_with("max_new.");
 }
 
 bool document_has(const StoredCertificate& certificate, const char* name) {

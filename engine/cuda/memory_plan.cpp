@@ -19,6 +19,8 @@ namespace {
 
 constexpr int kRows = kPlannedRows;
 static_assert(kRows >= kSplitRows);
+// methods/decode_batch.cpp cuts prompts of a continuous batch there.
+static_assert(kPromptChunk == 4 * kPrefillChunk);
 
 size_t floats(int rows, int width) {
   return static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float);

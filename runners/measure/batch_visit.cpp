@@ -102,7 +102,8 @@ const methods::TurnRequest* BatchVisit::next(int slot) {
       return &request;
     } catch (const std::exception& e) {
       const std::unique_ptr<Seat> refused = std::move(seat);
-      if (!refused->member.wanted) return nullptr;  // the slot stays empty for a step
+      // Of endless fillers one at a time: the slot stays empty for a step.
+      if (!refused->member.wanted && given_ == members_.size()) return nullptr;
       end_failed(*refused, e);
     }
   }

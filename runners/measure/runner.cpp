@@ -163,14 +163,14 @@ void Runner::Impl::measure_pending() {
       outcome.status = RunStatus::kInterrupted;
       return;
     }
-    if (v.block != block) {
+    if (batches || v.block != block) {
       if (options.max_time_s > 0 &&
           static_cast<double>(clock.now_ns() - begin) * 1e-9 >= options.max_time_s) {
         outcome.status = RunStatus::kOutOfTime;
         return;
       }
-      block = v.block;
     }
+    block = v.block;
     if (options.turns != nullptr && !options.turns->next()) {
       outcome.status = RunStatus::kInterrupted;
       return;

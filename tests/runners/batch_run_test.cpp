@@ -193,6 +193,20 @@ TEST_F(BatchRun, AStopRequestLeavesABatchUnderWay) {
   EXPECT_THAT(rows("SELECT problem FROM v_accounting"), ElementsAre());
 }
 
+// A wave takes long: the limit is looked at between its arms.
+TEST_F(BatchRun, OutOfTimeEndsBetweenTwoArmsOfAWave) {
+  request_.suite.methods = {"ar", "pld"};
+  request_.suite.aa = false;
+  request_.suite.warmup = 0;
+  request_.suite.batches.sizes = {4};
+  RunnerOptions options;
+  options.max_time_s = 0.001;
+  const RunOutcome first = run(options);
+  EXPECT_EQ(first.status, RunStatus::kOutOfTime);
+  EXPECT_LE(first.measured, 4) << "one arm's part of the first wave";
+  EXPECT_EQ(run().status, RunStatus::kComplete);
+}
+
 TEST_F(BatchRun, SampledAnswersDoNotDependOnTheBatch) {
   request_.suite.methods = {"pld"};
   request_.suite.sampling.temperature = 0.8;

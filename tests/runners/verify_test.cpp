@@ -380,6 +380,7 @@ TEST(Certificate, IsBoundToBuildWeightsAndEngineMode) {
   EXPECT_EQ(changed([](auto& a) { a.max_new = 7; }), key);
   EXPECT_EQ(changed([](auto& a) { a.temperature = 1; }), key);
   EXPECT_EQ(changed([](auto& a) { a.settings["sampler"] = "gumbel"; }), key);
+  EXPECT_EQ(changed([](auto& a) { a.batch = 8, a.settings["batch_mode"] = "static"; }), key);
 }
 
 // Of one arm there is one for each way of sampling: another does not replace it.
