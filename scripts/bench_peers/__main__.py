@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-from . import environment, quality, report, shapes, speed
+from . import batch, environment, quality, report, shapes, speed
 from .environment import Failure, progress
 
 ROOT = pathlib.Path(os.environ.get("EVALRUN_PEERS_ROOT", "."))
@@ -15,20 +15,28 @@ GREEDY_TOKENS = 64
 FORMATS = ("f32", "bf16", "int8", "int8-fast", "q4", "stored")
 # A step of a shape's size takes long: what its goals need, and no more.
 DEFAULTS = {"formats": ["f32", "bf16", "int8", "int8-fast", "q4"], "peers": ["Q8_0", "Q4_0", "Q4_1", "BF16"],
-            "rows": [1, 2, 4, 8, 16, 32, 64], "reps": 15, "out": HOME / "peers" / "results"}
+            "rows": [1, 2, 4, 8, 16, 32, 64], "reps": 15, "prefill": 512, "out": HOME / "peers" / "results"}
 SHAPE_DEFAULTS = {"formats": ["stored"], "peers": ["Q4_K_M", "Q4_0", "Q8_0"], "rows": [1, 2, 4, 8, 16],
                   "reps": 5}
+BATCH_DEFAULTS = {"formats": ["int8", "q4"], "peers": ["Q8_0", "Q4_0"], "reps": 5}
+MOST_ROWS, MOST_SEQUENCES = 512, 64  # what evalrun cost takes
 
 
 def names(text):
     return [part for part in text.split(",") if part]
 
 
-def counts(text):
-    values = sorted({int(part) for part in names(text)})
-    if not values or values[0] < 1 or values[-1] > 512:
-        raise argparse.ArgumentTypeError("expected numbers of rows from 1 to 512, separated by commas")
-    return values if 1 in values else [1, *values]  # every ratio is over one row
+def counts(what, most):
+    """Reads a list of counts, and adds 1 to it: every ratio is over one."""
+    def read(text):
+        try:
+            values = sorted({int(part) for part in names(text)})
+        except ValueError:
+            values = []
+        if not values or values[0] < 1 or values[-1] > most:
+            raise argparse.ArgumentTypeError(f"expected numbers of {what} from 1 to {most}, separated by commas")
+        return values if 1 in values else [1, *values]
+    return read
 
 
 def parse(arguments):
@@ -39,9 +47,10 @@ def parse(arguments):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--shape", default="")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rows", type=counts)
+    parser.add_argument("--rows", type=counts("rows", MOST_ROWS))
+    parser.add_argument("--batch", type=counts("sequences", MOST_SEQUENCES))
     parser.add_argument("--context", type=int, default=256)
-    parser.add_argument("--prefill", type=int, default=512)
+    parser.add_argument("--prefill", type=int)
     parser.add_argument("--reps", type=int)
     parser.add_argument("-t", "--threads", type=int, default=int(os.environ.get("EVALRUN_PEERS_THREADS", 1)))
     parser.add_argument("--formats", type=names)
@@ -55,9 +64,13 @@ def parse(arguments):
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args(arguments)
     options.greedy = GREEDY_TOKENS
-    defaults = dict(DEFAULTS)
+    if options.batch:
+        check_batch(parser, options)
+    defaults = DEFAULTS | (BATCH_DEFAULTS if options.batch else {})
     if options.shape:
         defaults |= {**SHAPE_DEFAULTS, "out": DEFAULTS["out"] / options.shape}
+        if options.batch:
+            defaults["reps"] = 3
     for name, value in defaults.items():
         if getattr(options, name) is None:
             setattr(options, name, value)
@@ -83,6 +96,15 @@ def check(parser, options):
         check_shape(parser, options)
     elif options.keep:
         parser.error("--keep keeps the F16 file of a shape: give one with --shape NAME")
+
+
+def check_batch(parser, options):
+    """Before the defaults: what was given and does not go with --batch."""
+    if options.quality:
+        parser.error("--quality and --batch are two measurements: give one of them")
+    for name in ("rows", "prefill"):
+        if getattr(options, name) is not None:
+            parser.error(f"--{name} has no place in --batch: its steps have a token of each sequence. Leave it out")
 
 
 def check_shape(parser, options):
@@ -122,17 +144,19 @@ def find_text(options):
 def print_report(options, only=None):
     """The tables of what is stored; `only` limits them to one kind."""
     logs = {}
-    for kind in ("speed", "quality"):
+    for kind in ("speed", "quality", "batch"):
         path = options.out / f"{kind}.jsonl"
         if path.exists():
             logs[kind] = environment.read_log(path)
     if (only or next(iter(logs), "speed")) not in logs:
         raise Failure(7, f"no results in {options.out}", "scripts/bench-peers measures; --out names another folder")
-    data = report.collect(logs.get("speed", []), logs.get("quality", []))
+    data = report.collect(*(logs.get(kind, []) for kind in ("speed", "quality", "batch")))
+    if only and data[only] is None:  # interrupted before the first one
+        raise Failure(7, f"{options.out / only}.jsonl holds no result yet", "the same options with --resume go on")
     if options.json:
         print(json.dumps(data, indent=1))
     else:
-        print(report.markdown(data, with_speed=only != "quality"))
+        print(report.markdown(data, only))
 
 
 def model_files(options, shape, llama):
@@ -150,7 +174,7 @@ def main(arguments):
     options = parse(arguments)
     shape = shapes.find(options.shape) if options.shape else None
     if options.report_only:
-        print_report(options)
+        print_report(options, "batch" if options.batch else None)
         return
     if options.quality:
         find_text(options)
@@ -169,6 +193,9 @@ def main(arguments):
     if options.quality:
         quality.run(options, evalrun, first, files)
         print_report(options, "quality")
+    elif options.batch:
+        batch.run(options, evalrun, builds, files)
+        print_report(options, "batch")
     else:
         speed.run(options, evalrun, builds, files)
         print_report(options, "speed")

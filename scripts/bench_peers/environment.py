@@ -89,12 +89,14 @@ class Evalrun:
     def __init__(self, program, model, threads):
         self.program, self.model, self.threads = program, model, threads
 
-    def why_not(self, command):
-        """None when the program has the command, else the reason."""
+    def why_not(self, command, option=""):
+        """None when the program has the command, and the option of it; else the reason."""
         if not os.access(self.program, os.X_OK):
             return f"there is no program at {self.program} (cmake --build --preset release)"
-        done = subprocess.run([self.program, command, "--help"], capture_output=True, check=False)
-        return None if done.returncode == 0 else f"{self.program} has no command '{command}'"
+        done = subprocess.run([self.program, command, "--help"], capture_output=True, check=False, text=True)
+        if done.returncode != 0:
+            return f"{self.program} has no command '{command}'"
+        return None if option in done.stdout else f"{self.program} is older than '{command} {option}'"
 
     def call(self, *arguments, stdin=None):
         """Standard output of the program, as JSON."""

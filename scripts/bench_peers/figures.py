@@ -45,17 +45,27 @@ def setting_of(records):
     return next((r for r in records if r["kind"] == "setting"), {})
 
 
-def collect_speed(records):
-    config, setting = records[0]["config"], setting_of(records)
+def arms_of(records):
+    """Each arm with its results by round, why it failed where it did, and llama.cpp's flash attention."""
     flash = {r["arm"]: r for r in records if r["kind"] == "flash"}
     arms = []
-    for arm in config["arms"]:
+    for arm in records[0]["config"]["arms"]:
         mine = [r for r in records if r["kind"] == "arm" and r["arm"] == arm["name"]]
         rounds = {r["round"]: r["result"] for r in mine if "result" in r}
         row = {**arm, "rounds": rounds, "failed": next(
             (r["failed"] for r in mine if "failed" in r and r["round"] not in rounds), None)}
-        if rounds:
-            values = list(rounds.values())
+        if arm["name"] in flash:
+            row["flash"] = {k: flash[arm["name"]][k] for k in ("choice", "ms")}
+        arms.append(row)
+    return arms
+
+
+def collect_speed(records):
+    config, setting = records[0]["config"], setting_of(records)
+    arms = []
+    for row in arms_of(records):
+        if row["rounds"]:
+            values = list(row["rounds"].values())
             last = values[-1]
             row |= {"tok_s": spread([tok_s(v) for v in values]),
                     "t1_ms": spread([t_ms(1)(v) for v in values]),
@@ -70,20 +80,23 @@ def collect_speed(records):
                     "bytes": last.get("bytes"), "isa_used": last.get("isa"),
                     "buffers": last.get("buffers"),
                     "argmax_ms": argmax_ms(values, config["rows"])}
-        if arm["name"] in flash:
-            row["flash"] = {k: flash[arm["name"]][k] for k in ("choice", "ms")}
         arms.append(row)
     speed = {"config": config, "machine": setting.get("machine", {}), "builds": setting.get("builds", {}),
              "files": setting.get("files", {}), "arms": arms}
+    speed |= seen_by_evalrun(arms)
     ours = [a for a in arms if a["engine"] == "evalrun" and a["rounds"]]
-    speed["bandwidth_gb_s"] = spread([v.get("bandwidth_gb_s") for a in ours for v in a["rounds"].values()])
-    speed["pingpong_ns"] = spread([v.get("pingpong_ns") for a in ours for v in a["rounds"].values()])
-    placements = collections.Counter(v["placement"] for a in ours for v in a["rounds"].values()
-                                     if v.get("placement"))
-    speed["placement"] = dict(placements.most_common())
     speed["machine_class"] = machine_class(speed, ours)
     peer_floors(speed)
     return speed
+
+
+def seen_by_evalrun(arms):
+    """Bandwidth, round trip of a cache line and placement of the cores, over all runs of evalrun."""
+    runs = [run for arm in arms if arm["engine"] == "evalrun" for run in arm["rounds"].values()]
+    placements = collections.Counter(run["placement"] for run in runs if run.get("placement"))
+    return {"bandwidth_gb_s": spread([run.get("bandwidth_gb_s") for run in runs]),
+            "pingpong_ns": spread([run.get("pingpong_ns") for run in runs]),
+            "placement": dict(placements.most_common())}
 
 
 def argmax_ms(values, rows):

@@ -1,5 +1,6 @@
 """llama.cpp through its C interface: a model, contexts, batches whose every row asks for logits."""
 import ctypes
+import time
 
 import llama_cpp as lib
 import numpy as np
@@ -22,6 +23,15 @@ def log_tail(n=5):
 
 class LlamaError(RuntimeError):
     pass
+
+
+def clock_ms():
+    return time.perf_counter_ns() / 1e6
+
+
+def some_tokens(n, n_vocab):
+    """Fixed ids: what they say changes nothing in a dense model's time."""
+    return [(7919 * i + 104729) % (n_vocab - 64) + 32 for i in range(n)]
 
 
 def build_info():
@@ -67,6 +77,22 @@ class Batch:
         self._positions[0] = position
 
 
+class StepBatch(Batch):
+    """One token of each of the sequences 0 .. n-1, all at one position; logits of every one."""
+
+    def __init__(self, n):
+        super().__init__([0] * n, 0)
+        self._numbers = (lib.llama_seq_id * n)(*range(n))
+        pointer = ctypes.POINTER(lib.llama_seq_id)
+        address, size = ctypes.addressof(self._numbers), ctypes.sizeof(lib.llama_seq_id)
+        self._sequences = (pointer * n)(*[ctypes.cast(address + i * size, pointer) for i in range(n)])
+        self.struct.seq_id = self._sequences
+
+    def set(self, tokens, position):
+        self._tokens[:] = tokens
+        self._positions[:] = position
+
+
 class Model:
     def __init__(self, path):
         lib.llama_backend_init()
@@ -93,12 +119,18 @@ class Model:
 
 
 class Context:
-    def __init__(self, model, n_ctx, threads, flash):
+    """n_ctx tokens; with several sequences an equal part of them for each."""
+
+    def __init__(self, model, n_ctx, threads, flash, sequences=1):
         self.model = model
+        if sequences > lib.llama_max_parallel_sequences():
+            raise LlamaError(f"{sequences} sequences are more than the {lib.llama_max_parallel_sequences()} that "
+                             "this llama.cpp can decode at once")
         params = lib.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = 512
-        params.n_seq_max = 1
+        params.n_seq_max = sequences
+        params.kv_unified = False  # the default: a step of some sequences does not read the others' cells
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = FLASH[flash]
         params.no_perf = True
@@ -121,7 +153,15 @@ class Context:
         """The logits as an array [n, vocabulary] over llama.cpp's own memory."""
         return np.ctypeslib.as_array(logits, shape=(n, self.model.n_vocab))
 
-    def keep(self, n):
-        """Forgets all tokens from position n on."""
-        if not lib.llama_memory_seq_rm(self.memory, 0, n, -1):
+    def copy_to(self, sequences, n):
+        """The n tokens of sequence 0 to others; their cells are written in the next decode."""
+        for sequence in sequences:
+            lib.llama_memory_seq_cp(self.memory, 0, sequence, -1, -1)
+            last = lib.llama_memory_seq_pos_max(self.memory, sequence)
+            if last != n - 1:
+                raise LlamaError(f"llama_memory_seq_cp to sequence {sequence} ended at position {last}, not {n - 1}")
+
+    def keep(self, n, sequence=0):
+        """Forgets all tokens of a sequence from position n on."""
+        if not lib.llama_memory_seq_rm(self.memory, sequence, n, -1):
             raise LlamaError(f"llama_memory_seq_rm from position {n} failed: {log_tail()}")

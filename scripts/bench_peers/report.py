@@ -1,15 +1,18 @@
 """Tables from raw rounds."""
-from . import gguf_info
+from .batch_report import batch_tables, collect_batch
 from .figures import collect_speed, growth, ratio, setting_of, spread, tok_s
 from .goals import file_pairs, goals, over_f32
+from .tables import (argmax_note, arm_name, failures, goal_rows, machine_line, megabytes, number, ranged,
+                     setting_parts, table)
 
 
-def collect(speed, quality):
+def collect(speed, quality, batch=()):
     """Everything the tables show, as plain data."""
     data = {"quality": collect_quality(quality)}
     data["speed"] = collect_speed(speed) if any(r["kind"] == "arm" for r in speed) else None
+    fidelity = {row["arm"]: row for row in (data["quality"] or {}).get("rows", [])}
+    data["batch"] = collect_batch(batch, fidelity) if any(r["kind"] == "arm" for r in batch) else None
     if data["speed"]:
-        fidelity = {row["arm"]: row for row in (data["quality"] or {}).get("rows", [])}
         data["goals"] = goals(data["speed"], fidelity)
         data["same_file"] = same_file(data["speed"])
         data["frontier"] = frontier(data["speed"], fidelity)
@@ -61,74 +64,25 @@ def frontier(speed, fidelity):
     return points
 
 
-def table(header, align, rows):
-    lines = ["| " + " | ".join(header) + " |",
-             "|" + "|".join("---:" if a == "r" else ":---" for a in align) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in rows])
-
-
-def number(value, digits=2):
-    return "-" if value is None else f"{value['median']:,.{digits}f}"
-
-
-def ranged(value, digits=2):
-    if value is None:
-        return "-"
-    return f"{value['median']:,.{digits}f} [{value['min']:,.{digits}f}..{value['max']:,.{digits}f}]"
-
-
-def megabytes(size):
-    return "-" if size is None else f"{size / 1e6:.1f}"
-
-
-def machine_line(machine, extra=()):
-    flags = ", ".join(machine.get("flags", [])) or "no flags of interest"
-    return "; ".join([f"{machine.get('cpu', 'unknown machine')}, {machine.get('vcpus', '?')} vCPUs ({flags})",
-                      *extra, str(machine.get("date", ""))])
-
-
 def speed_tables(data):
-    speed, parts = data["speed"], []
-    config = speed["config"]
-    extra = [f"{config['threads']} threads, context {config['context']}"]
-    if speed["bandwidth_gb_s"]:
-        extra.append(f"read probe {ranged(speed['bandwidth_gb_s'], 1)} GB/s")
-    if speed["pingpong_ns"]:
-        extra.append(f"cache-line round trip {ranged(speed['pingpong_ns'], 0)} ns")
-    if speed["placement"]:
-        extra.append("cores " + ", ".join(f"{p} ({n} runs)" for p, n in speed["placement"].items()))
-    if config.get("shape"):
-        parts.append(f"Model: the shape {config['shape']} with random weights.")
-    parts.append(machine_line(speed["machine"], extra) + ".")
-    for kind, build in speed["builds"].items():
-        parts.append(f"llama.cpp ({kind} build): llama-cpp-python {build['version']}, "
-                     f"CMAKE_ARGS `{build['cmake_args']}`; {build['system_info'].strip(' |')}.")
-    if speed["files"]:
-        parts.append("Files of llama.cpp:\n\n" + "\n".join(
-            f"- {name}: {gguf_info.summary(file)}" for name, file in speed["files"].items()))
+    speed = data["speed"]
+    config, parts = speed["config"], setting_parts(speed)
     sizes = [n for n in config["rows"] if n != 1]
     rows = []
     for arm in speed["arms"]:
         if not arm.get("tok_s"):
             rows.append([arm["name"], "failed" if arm["failed"] else "not run"] + ["-"] * (len(sizes) + 3))
             continue
-        path = arm["isa_used"] if arm["engine"] == "evalrun" else f"flash {arm['flash']['choice']}"
-        rows.append([f"{arm['name']}, {path or '-'}", ranged(arm["tok_s"], 1), number(arm["t1_ms"])]
+        rows.append([arm_name(arm), ranged(arm["tok_s"], 1), number(arm["t1_ms"])]
                     + [number(arm["growth"][str(n)]) for n in sizes]
                     + [number(arm["greedy_tok_s"], 1), ranged(arm["prefill_tok_s"], 0)])
     parts.append(table(["arm", "AR tok/s = 1/T(1)", "T(1) ms"] + [f"T({n})/T(1)" for n in sizes]
                        + ["greedy loop tok/s", f"prefill {config['prefill']} tok/s"],
                        "l" + "r" * (len(sizes) + 4), rows))
     done = max((a["tok_s"]["rounds"] for a in speed["arms"] if a.get("tok_s")), default=0)
-    note = f"{done} interleaved rounds: medians [min..max]; logits of all rows on both sides."
-    peer = next((a for a in speed["arms"] if a.get("argmax_ms")), None)
-    if peer:
-        small, large = config["rows"][0], config["rows"][-1]
-        note += (f" llama.cpp's times hold the argmax of all rows in numpy ({peer['name']}: "
-                 f"{peer['argmax_ms'][str(small)]['median']:.3f} ms at n = {small}, "
-                 f"{peer['argmax_ms'][str(large)]['median']:.3f} ms at n = {large}).")
-    parts.append(note)
-    parts += [f"{arm['name']} failed: {arm['failed']}" for arm in speed["arms"] if arm["failed"]]
+    parts.append(f"{done} interleaved rounds: medians [min..max]; logits of all rows on both sides."
+                 + argmax_note(speed, config["rows"], "n"))
+    parts += failures(speed["arms"])
     parts += same_file_table(data) + [goal_table(data)]
     if any(arm.get("share") for arm in speed["arms"]):
         parts.append("Floor: bytes a step must read (weights, and keys and values at this context) over the "
@@ -162,14 +116,11 @@ def goal_table(data):
     column = {"amx": "AMX", "avx512-near": "AVX-512 VNNI, vCPUs near", "avx512-far":
               "AVX-512 VNNI, vCPUs far",
               None: "neither AMX nor AVX-512 VNNI: none but those of the AVX2 path on files"}
-    rows = [[g["measure"], ranged(g["value"]),
-             "-" if g["goal"] is None else ("<= " if g["at_most"] else ">= ") + f"{g['goal']:g}",
-             g["verdict"], "; ".join(g["notes"]) if g["value"] else ""] for g in data["goals"]]
     title = f"Goals for this machine: {column[data['speed']['machine_class']]}"
     if data["speed"]["machine_class"] == "avx512-near" and not (
             data["speed"]["pingpong_ns"] or data["speed"]["placement"]):
         title += " (assumed: no ping-pong was measured)"
-    return title + ".\n\n" + table(["measure", "measured", "goal", "", "beside it"], "lrrll", rows)
+    return title + ".\n\n" + goal_rows(data["goals"])
 
 
 def quality_tables(data):
@@ -197,12 +148,17 @@ def quality_tables(data):
     return parts
 
 
-def markdown(data, with_speed=True):
+def markdown(data, only=None):
+    """All tables; only "speed", "batch" or "quality": without those of other measurements of time."""
+    if only == "batch":
+        return "\n\n".join(batch_tables(data["batch"]))
     parts = []
-    if data["speed"] and with_speed:
+    if data["speed"] and only != "quality":
         parts += speed_tables(data)
     elif data["quality"]:
         parts.append(machine_line(data["quality"]["machine"]) + ".")
+    if data["batch"] and only is None:
+        parts += batch_tables(data["batch"])
     if data["quality"]:
         parts += quality_tables(data)
     if data.get("frontier"):

@@ -55,14 +55,19 @@ def choose_flash(options, arm, build, files):
                       prefill=options.prefill, threads=options.threads, reps=max(3, options.reps // 3))
 
 
-def run_evalrun(options, evalrun, arm, files):
+def cost_arguments(options, arm, files, *measured):
+    """(arguments of evalrun cost, weight format) for an arm of evalrun."""
     model, dtype = (files[arm["file"]]["path"], "stored") if "file" in arm else (options.model, arm["format"])
     arguments = ["cost", "--json", "-m", model, "--dtype", dtype, "--context", options.context,
-                 "--rows", ",".join(map(str, options.rows)), "-t", options.threads]
+                 "-t", options.threads, *measured]
+    return arguments + (["--isa", arm["isa"]] if arm["isa"] else []), dtype
+
+
+def run_evalrun(options, evalrun, arm, files):
+    measured = ["--rows", ",".join(map(str, options.rows))]
     if options.prefill > 0:
-        arguments += ["--prefill", options.prefill]
-    if arm["isa"]:
-        arguments += ["--isa", arm["isa"]]
+        measured += ["--prefill", options.prefill]
+    arguments, dtype = cost_arguments(options, arm, files, *measured)
     return normalised_cost(evalrun.call(*arguments), dtype)
 
 
@@ -90,13 +95,12 @@ def normalised_cost(output, format_name):
     return result
 
 
-def choose_every_flash(options, log, builds, files, arms):
-    """{arm of llama.cpp: its record of kind "flash"}."""
+def choose_every_flash(log, arms, choose):
+    """{arm of llama.cpp: its record of kind "flash"}; choose(arm) gives {"choice", "ms"} of a new one."""
     chosen = {record["arm"]: record for record in log.of("flash")}
     for arm in arms:
         if arm["engine"] == "llama.cpp" and arm["name"] not in chosen:
-            record = {"kind": "flash", "arm": arm["name"],
-                      **choose_flash(options, arm, builds[arm["build"]], files)}
+            record = {"kind": "flash", "arm": arm["name"], **choose(arm)}
             chosen[arm["name"]] = record
             log.add(record)
             progress(f"{arm['name']}: flash attention {record['choice']}")
@@ -125,8 +129,25 @@ def expected_seconds(options, arms, chosen):
 
 
 def measure(options, log, evalrun, builds, files, arms):
-    chosen = choose_every_flash(options, log, builds, files, arms)
-    expected = expected_seconds(options, arms, chosen)
+    chosen = choose_every_flash(log, arms,
+                                lambda arm: choose_flash(options, arm, builds[arm["build"]], files))
+
+    def run_arm(arm):
+        if arm["engine"] == "evalrun":
+            return run_evalrun(options, evalrun, arm, files)
+        return builds[arm["build"]].call(
+            "speed", file=files[arm["format"]]["path"], context=options.context, rows=options.rows,
+            greedy=options.greedy, prefill=options.prefill, threads=options.threads, reps=options.reps,
+            flash=chosen[arm["name"]]["choice"])
+
+    def said(result):
+        return f"{1e3 / result['t_ms']['1']:.1f} tok/s" if result["t_ms"].get("1") else ""
+    measure_rounds(options, log, arms, run_arm, said, expected_seconds(options, arms, chosen))
+
+
+def measure_rounds(options, log, arms, run_arm, said, expected):
+    """run_arm(arm) gives the result of an arm, said(result) what the progress says of it; `expected` are the
+    seconds of a round, or None."""
     progress(f"{options.rounds} rounds of {len(arms)} arms" + (
         f", about {expected / 60:.1f} min each and {options.rounds * expected / 60:.0f} min in all, "
         "without loading" if expected else ""))
@@ -140,31 +161,31 @@ def measure(options, log, evalrun, builds, files, arms):
             begin = time.monotonic()
             record = {"kind": "arm", "round": index, "arm": arm["name"]}
             try:
-                if arm["engine"] == "evalrun":
-                    record["result"] = run_evalrun(options, evalrun, arm, files)
-                else:
-                    record["result"] = builds[arm["build"]].call(
-                        "speed", file=files[arm["format"]]["path"], context=options.context,
-                        rows=options.rows, greedy=options.greedy, prefill=options.prefill,
-                        threads=options.threads, reps=options.reps, flash=chosen[arm["name"]]["choice"])
+                record["result"] = run_arm(arm)
             except Failure as failure:
                 # One arm that cannot run, for instance a path this machine lacks, spoils no other.
                 record["failed"] = str(failure)
                 progress(f"{arm['name']} failed: {failure}")
             record["seconds"] = seconds[arm["name"]] = time.monotonic() - begin
             log.add(record)
-            progress(status(options, arm, record, index, place, order, seconds))
+            result = said(record["result"]) if "result" in record else ""
+            progress(status(options, arm, record, index, place, order, seconds, result))
 
 
-def status(options, arm, record, index, place, order, seconds):
+def status(options, arm, record, index, place, order, seconds, result):
     mean = sum(seconds.values()) / len(seconds)
     left = [a["name"] for a in order[place + 1:]]
     left += [a["name"] for a in order] * (options.rounds - index - 1)
     eta = sum(seconds.get(name, mean) for name in left)
-    text = f"round {index + 1}/{options.rounds}, {place + 1}/{len(order)} {arm['name']}: "
-    if "result" in record and record["result"]["t_ms"].get("1"):
-        text += f"{1e3 / record['result']['t_ms']['1']:.1f} tok/s, "
-    return text + f"{record['seconds']:.0f} s; about {eta / 60:.1f} min left"
+    return (f"round {index + 1}/{options.rounds}, {place + 1}/{len(order)} {arm['name']}: "
+            + (f"{result}, " if result else "") + f"{record['seconds']:.0f} s; about {eta / 60:.1f} min left")
+
+
+def note_setting(log, builds, files):
+    """The machine, the files and the builds, once per file of results."""
+    if not log.of("setting"):
+        log.add({"kind": "setting", "machine": environment.machine(), "files": files,
+                 "builds": {kind: build.info() for kind, build in builds.items()}})
 
 
 def run(options, evalrun, builds, files):
@@ -179,8 +200,6 @@ def run(options, evalrun, builds, files):
               ("threads", "context", "rows", "prefill", "greedy", "reps", "flash")}
     config |= {"model": str(options.model), "arms": arms} | ({"shape": options.shape} if options.shape else {})
     log = environment.Log(options.out / "speed.jsonl", config, options.resume)
-    if not log.of("setting"):
-        log.add({"kind": "setting", "machine": environment.machine(), "files": files,
-                 "builds": {kind: build.info() for kind, build in builds.items()}})
+    note_setting(log, builds, files)
     measure(options, log, evalrun, builds, files, arms)
     return log.records

@@ -1,25 +1,15 @@
 """One measurement of llama.cpp in a process of its own; JSON on standard input and output.
 
-    python -m bench_peers.worker info|quantize|write_shape|speed|flash|tokenize|quality
+    python -m bench_peers.worker info|quantize|write_shape|speed|flash|batch|batch_flash|tokenize|quality
 """
 import json
 import math
 import statistics
 import sys
-import time
 
 import numpy as np
 
-from . import llama
-
-
-def clock_ms():
-    return time.perf_counter_ns() / 1e6
-
-
-def some_tokens(n, n_vocab):
-    """Fixed ids: what they say changes nothing in a dense model's time."""
-    return [(7919 * i + 104729) % (n_vocab - 64) + 32 for i in range(n)]
+from . import batch_bench, llama
 
 
 class SpeedBench:
@@ -29,7 +19,7 @@ class SpeedBench:
         most = max([self.greedy_tokens, *self.rows])
         # At least 2048 as an application would; llama.cpp computes over the cells in use only.
         self.context = llama.Context(model, max(2048, self.context_tokens + most), args["threads"], flash)
-        ids = some_tokens(self.context_tokens + most, model.n_vocab)
+        ids = llama.some_tokens(self.context_tokens + most, model.n_vocab)
         for begin in range(0, self.context_tokens, 512):
             part = ids[begin:min(begin + 512, self.context_tokens)]
             self.context.decode(llama.Batch(part, begin, all_logits=False))
@@ -41,7 +31,7 @@ class SpeedBench:
         if n > 0:
             # A context of its own: the committed tokens of the other one stay where they are.
             self.prefill_context = llama.Context(model, max(2048, n), args["threads"], flash)
-            ids = some_tokens(n, model.n_vocab)
+            ids = llama.some_tokens(n, model.n_vocab)
             self.prefill_batches = [llama.Batch(ids[b:b + 512], b, all_logits=False)
                                     for b in range(0, n, 512)]
 
@@ -53,32 +43,32 @@ class SpeedBench:
     def forward(self, n):
         """(ms with the argmax of all rows, ms without)."""
         batch = self.batches[n]
-        begin = clock_ms()
+        begin = llama.clock_ms()
         logits = self.context.decode(batch)
-        decoded = clock_ms()
+        decoded = llama.clock_ms()
         self.context.rows(logits, n).argmax(axis=1)
-        end = clock_ms()
+        end = llama.clock_ms()
         self.context.keep(self.context_tokens)
         return end - begin, decoded - begin
 
     def greedy(self):
         """ms of decoding greedily, one token after the other."""
         token, position = 1, self.context_tokens
-        begin = clock_ms()
+        begin = llama.clock_ms()
         for _ in range(self.greedy_tokens):
             self.single.set_single(token, position)
             token = int(self.context.rows(self.context.decode(self.single), 1)[0].argmax())
             position += 1
-        end = clock_ms()
+        end = llama.clock_ms()
         self.context.keep(self.context_tokens)
         return end - begin
 
     def prefill(self):
-        begin = clock_ms()
+        begin = llama.clock_ms()
         for batch in self.prefill_batches:
             logits = self.prefill_context.decode(batch)
         self.prefill_context.rows(logits, 1).argmax(axis=1)
-        end = clock_ms()
+        end = llama.clock_ms()
         self.prefill_context.keep(0)
         return end - begin
 
@@ -215,7 +205,8 @@ def quality(args):
                              "same_top1": s["same_top1"] / scored} for name, s in sums.items()}}
 
 
-COMMANDS = {f.__name__: f for f in (info, quantize, write_shape, speed, flash, tokenize, quality)}
+COMMANDS = {f.__name__: f for f in (info, quantize, write_shape, speed, flash, batch_bench.batch,
+                                    batch_bench.batch_flash, tokenize, quality)}
 
 
 def main():

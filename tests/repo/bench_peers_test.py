@@ -308,6 +308,12 @@ class Options(unittest.TestCase):
                 (["--formats", "int4"], "'int4' is none of"),
                 (["--formats", "stored", "--peers", "BF16"], "--peers names none: add Q4_K_M"),
                 (["--keep"], "give one with --shape"),
+                (["--batch", "0,4"], "numbers of sequences from 1 to 64"),
+                (["--batch", "many"], "numbers of sequences from 1 to 64"),
+                (["--batch", "65"], "numbers of sequences from 1 to 64"),
+                (["--batch", "4", "--quality"], "--quality and --batch are two measurements"),
+                (["--batch", "4", "--rows", "2"], "--rows has no place in --batch"),
+                (["--batch", "4", "--prefill", "0"], "--prefill has no place in --batch"),
                 (["--shape", "llama-3.2-1b", "--quality"], "random weights make noise of every text"),
                 (["--shape", "llama-3.2-1b", "-m", "x.gguf"], "leave -m out"),
                 (["--shape", "llama-3.2-1b", "--peers", "Q4_1-shipped"], "a shape has none"),
@@ -326,6 +332,15 @@ class Options(unittest.TestCase):
         self.assertEqual(shape.out, usual.out / "llama-3.2-1b")
         other = program.parse(["--shape", "llama-3.2-1b", "--rows", "32", "--keep", "--formats", "q4"])
         self.assertEqual((other.rows, other.formats), ([1, 32], ["q4"]))
+
+    def test_defaults_of_batches(self):
+        model = program.parse(["--batch", "16,4"])
+        shape = program.parse(["--batch", "1,2", "--shape", "llama-3.2-1b"])
+        self.assertEqual((model.batch, model.formats, model.peers, model.reps),
+                         ([1, 4, 16], ["int8", "q4"], ["Q8_0", "Q4_0"], 5))
+        self.assertEqual((shape.batch, shape.formats, shape.peers, shape.reps),
+                         ([1, 2], ["stored"], ["Q4_K_M", "Q4_0", "Q8_0"], 3))
+        self.assertEqual(program.parse([]).prefill, 512)
 
 
 class Inputs(unittest.TestCase):
