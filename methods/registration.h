@@ -38,9 +38,9 @@ struct MethodBuildContext {
   std::shared_ptr<const engine::Model> target;
   engine::SessionOptions session;  // of the target; drafters use the same device, threads
   std::shared_ptr<const engine::Model> draft;  // --draft PATH, null when none was given
-  // What a forward of n rows of the target costs here, for methods that choose their block size.
-  // Null when it is not known: in a plan, in tests, and when it could not be measured. Outlives the
-  // method.
+  // What a forward of n rows of the target costs here, of each of `slots` sequences, for methods
+  // that choose their block size. Null when it is not known: in a plan, in tests, and when it could
+  // not be measured. Outlives the method.
   const engine::RowCostTable* row_cost = nullptr;
   // Sequences that are decoded at once: the method and DecodingMethod::another() of it.
   int slots = 1;

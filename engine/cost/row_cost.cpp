@@ -81,21 +81,24 @@ class Measurement {
     rows_.push_back(1);
     std::sort(rows_.begin(), rows_.end());
     rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
-    EVALRUN_CHECK(
-        !sessions.empty() && rows_.front() == 1 && rows_.back() <= kMaxRows && o_.context >= 1,
-        "{} sessions, rows {} to {}, context {}", sessions.size(), rows_.front(), rows_.back(),
-        o_.context);
+    EVALRUN_CHECK(!sessions.empty() && rows_.front() == 1 && o_.sequences >= 1 &&
+                      rows_.back() <= kMaxRows / o_.sequences && o_.context >= 1,
+                  "{} sessions, rows {} to {} of {} sequences, context {}", sessions.size(),
+                  rows_.front(), rows_.back(), o_.sequences, o_.context);
     for (const auto& s : sessions)
-      EVALRUN_CHECK(s->capacity() >= row_cost_capacity(o_), "a session of {} tokens for {}",
-                    s->capacity(), row_cost_capacity(o_));
-    chain_.resize(static_cast<size_t>(rows_.back()));
+      EVALRUN_CHECK(
+          s->capacity() >= row_cost_capacity(o_) && s->options().n_sequences >= o_.sequences,
+          "a session of {} sequences of {} tokens for {} of {}", s->options().n_sequences,
+          s->capacity(), o_.sequences, row_cost_capacity(o_));
+    chains_.resize(static_cast<size_t>(rows_.back() * o_.sequences));
   }
 
   std::vector<RowCostTable> run() {
     tables_.resize(sessions_.size());
     for (size_t s = 0; s < sessions_.size(); ++s) {
       tables_[s].context = o_.context;
-      tables_[s].bytes = sessions_[s]->bytes_per_forward(o_.context);
+      tables_[s].sequences = o_.sequences;
+      tables_[s].bytes = sessions_[s]->bytes_per_forward(o_.context * o_.sequences);
       commit_context(*sessions_[s]);
     }
     probe_bandwidth();
@@ -117,20 +120,24 @@ class Measurement {
   void commit_context(Session& session) const {
     session.reset();
     session.prefill(tokens_of(o_.context, session.model().config().vocab_size));
+    // Copies, each in memory of its own: they cost less than a prefill and are read like one.
+    for (int s = 1; s < o_.sequences; ++s) session.fork(0, s);
   }
 
   double forward(Session& session, int n) {
     const int vocab = session.model().config().vocab_size;
-    for (int i = 0; i < n; ++i) {
-      Row& row = chain_[static_cast<size_t>(i)];
+    const int rows = n * o_.sequences;
+    for (int i = 0; i < rows; ++i) {
+      Row& row = chains_[static_cast<size_t>(i)];
       row = Row{};
       row.token = token_at(o_.context + i, vocab);
-      row.parent = i - 1;
+      row.parent = i % n == 0 ? -1 : i - 1;
+      row.sequence = i / n;
       row.logits = false;
       row.top = true;
     }
     ForwardRequest request;
-    request.rows = std::span<const Row>(chain_).first(static_cast<size_t>(n));
+    request.rows = std::span<const Row>(chains_).first(static_cast<size_t>(rows));
     const Clock::time_point begin = Clock::now();
     session.forward(request);
     return ms_since(begin);
@@ -216,7 +223,7 @@ class Measurement {
   std::span<const std::unique_ptr<Session>> sessions_;
   const RowCostOptions& o_;
   std::vector<int> rows_;
-  std::vector<Row> chain_;
+  std::vector<Row> chains_;                    // one after the other
   std::vector<std::vector<Samples>> samples_;  // [session][row count]
   int rounds_ = 0;
   std::vector<RowCostTable> tables_;
@@ -240,21 +247,22 @@ double RowCostTable::ms(int n) const {
 
 // A row for every n up to the last measured count, and two beyond it: these lie on the line that
 // this table goes on with.
-RowCostTable RowCostTable::of_batch(int sequences) const {
-  EVALRUN_CHECK(sequences >= 1, "a batch of {}", sequences);
-  if (sequences == 1 || empty()) return *this;
-  RowCostTable batch;
-  batch.shape = shape;
-  batch.context = context;
-  batch.rounds = rounds;
-  const int last = rows.back().rows / sequences + 2;
+RowCostTable RowCostTable::of_batch(int batch) const {
+  EVALRUN_CHECK(batch >= 1 && sequences == 1, "a batch of {} from a table of {}", batch, sequences);
+  if (batch == 1 || empty()) return *this;
+  RowCostTable table;
+  table.shape = shape;
+  table.context = context;
+  table.sequences = batch;
+  table.rounds = rounds;
+  const int last = rows.back().rows / batch + 2;
   for (int n = 1; n <= last; ++n) {
     RowCost cost;
     cost.rows = n;
-    cost.ms = ms(n * sequences);
-    batch.rows.push_back(cost);
+    cost.ms = ms(n * batch);
+    table.rows.push_back(cost);
   }
-  return batch;
+  return table;
 }
 
 int row_cost_capacity(const RowCostOptions& options) {

@@ -41,7 +41,7 @@ class BatchBuilder {
   const results::ResultStore& store_;
   const RunData& data_;
   PromptDesigns designs_;
-  RowTime row_time_;
+  RowTimes row_times_;
   RunBatchMeasures measures_;
   std::map<int64_t, std::string> task_of_;  // by prompt
   std::map<int64_t, ArmCells> cells_;       // by arm

@@ -37,7 +37,7 @@ struct ReportOptions {
   Scope scope = Scope::kSameKind;  // of all intervals; the fixed set is a question for compare
   // T(n) as a run measured it, empty where it did not: speedups of batches are predicted from it.
   // Without, none is.
-  std::function<RowTime(const RunInfo&)> row_time = {};
+  std::function<RowTimes(const RunInfo&)> row_times = {};
 };
 
 }  // namespace evalrun::reports

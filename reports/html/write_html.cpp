@@ -145,8 +145,9 @@ class HtmlRenderer {
       if (r.arm.role == "aa" && r.speed.speedup && r.dataset == report_.rows.back().dataset)
         add("noise floor", noise_floor_text(r));
     for (const auto& [name, value] : run.environment)
-      // The table of row costs is drawn; of a path, a reader elsewhere needs the last part only.
-      if (name != "row_cost")
+      // Tables of row costs are no text: that of one sequence is drawn. Of a path, a reader
+      // elsewhere needs the last part only.
+      if (!name.starts_with("row_cost"))
         add(name, value.starts_with('/') ? value.substr(value.find_last_of('/') + 1) : value);
     return "<div class=\"scroll\"><table class=\"environment\"><tbody>\n" + rows +
            "</tbody></table></div>\n";

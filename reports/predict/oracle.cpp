@@ -99,11 +99,11 @@ struct Arm {
 class Oracle {
  public:
   Oracle(const results::ResultStore& store, const RunData& run, const SharedAnswers& shared,
-         const RowTime& table)
+         const RowTimes& tables)
       : shared_(shared),
         verify_(load_verify_times(store, run.run.id, shared.arms.front()->model_hash,
                                   shared.arms.front()->batch, 0),
-                table) {
+                tables.of(static_cast<int>(shared.arms.front()->batch))) {
     for (size_t a = 0; a < shared.arms.size(); ++a) arms_.push_back(measure(a));
   }
 
@@ -219,7 +219,7 @@ class Oracle {
 }  // namespace
 
 OracleReport oracle_report(const results::ResultStore& store, const RunData& run,
-                           const SharedAnswers& shared, const RowTime& table) {
+                           const SharedAnswers& shared, const RowTimes& tables) {
   const bool any_tokens =
       std::any_of(shared.answers.begin(), shared.answers.end(), [](const SharedAnswer& answer) {
         return std::any_of(answer.turns.begin(), answer.turns.end(),
@@ -229,7 +229,7 @@ OracleReport oracle_report(const results::ResultStore& store, const RunData& run
     throw base::usage_error(
         fmt::format("{}: no answer that its arms share", run_title(run.run)),
         "a method must give plain decoding's tokens: decode greedily, or evalrun run --replay");
-  return Oracle(store, run, shared, table).report();
+  return Oracle(store, run, shared, tables).report();
 }
 
 }  // namespace evalrun::reports

@@ -74,9 +74,9 @@ struct OracleReport {
 
 // Times are modelled (VerifyCost of the run, DraftCost and the mean overhead of each arm): measured
 // times of single steps would make the best way one of lucky steps. What it costs a drafter to
-// catch up with text that others drafted is not in them. `table`: T(n) of the run.
+// catch up with text that others drafted is not in them. `tables`: T(n) of the run.
 // Throws usage_error where no answers are shared.
 OracleReport oracle_report(const results::ResultStore& store, const RunData& run,
-                           const SharedAnswers& shared, const RowTime& table);
+                           const SharedAnswers& shared, const RowTimes& tables);
 
 }  // namespace evalrun::reports

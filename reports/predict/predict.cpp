@@ -53,7 +53,10 @@ struct Predictor::Totals {
 };
 
 Predictor::Predictor(const PredictSources& sources, const ArmInfo& arm)
-    : arm_(arm), designs_(sources.run.prompts, Scope::kSameKind), other_(sources.other) {
+    : arm_(arm),
+      designs_(sources.run.prompts, Scope::kSameKind),
+      tables_(sources.tables),
+      other_(sources.other) {
   if (const std::string why = why_not_predicted(sources, arm); !why.empty())
     throw base::usage_error(why, "evalrun report shows what a run holds; evalrun run finishes it");
   load_base(sources, *sources.run.reference(arm));
@@ -68,15 +71,10 @@ Predictor::Predictor(const PredictSources& sources, const ArmInfo& arm)
                             "measure it again: evalrun run stores the steps of every answer");
   look_at_steps();
   // In a batch a step of n rows is the answer's part of a forward of n rows for each of them.
-  RowTime table = sources.table;
-  if (table && arm.batch > 1)
-    table = [one = sources.table, batch = static_cast<int>(arm.batch)](int rows) {
-      return one(rows * batch);
-    };
   verify_.emplace(load_verify_times(sources.store, sources.run.run.id, arm.model_hash, arm.batch,
                                     sources.left_out_arm),
-                  std::move(table));
-  if (!sources.table && !other_)
+                  tables_.of(static_cast<int>(arm.batch)));
+  if (!tables_ && !other_)
     notes_.push_back("the run has no T(n) table: between measured row counts T(n) is a line");
   if (draft_->assumed())
     notes_.push_back(fmt::format(
@@ -153,15 +151,21 @@ DraftShape Predictor::shape_of(const Draft& draft) const {
                        : tree_shape(paths, places_, cut_->counts());
 }
 
-double Predictor::verify_ns(int rows, int batch) const {
-  if (!other_ && batch == 1) return verify_->ns(rows);
-  const auto time = [&](int n) { return other_ ? other_(n) : verify_->ns(n); };
+RowTime Predictor::verify_time(int batch) const {
+  const RowTime alone = [this](int rows) { return verify_->ns(rows); };
+  if (!other_ && batch == 1) return alone;
+  const int sequences = batch * static_cast<int>(arm_.batch);
+  // Without a table of so many, what steps of n B rows took says most: they were measured.
+  const RowTime time = other_                                ? other_.of(sequences)
+                       : tables_.batches.contains(sequences) ? tables_.of(sequences)
+                                                             : RowTimes{.one = alone}.of(batch);
   // In the time of a plain step here.
-  return verify_->ns(1) * time(rows * batch) / time(batch);
+  return [time, scale = verify_->ns(1) / time(1)](int rows) { return scale * time(rows); };
 }
 
 Predictor::Totals Predictor::add_up(const TracedAnswer& answer,
-                                    const std::optional<DraftShape>& shape, int batch) const {
+                                    const std::optional<DraftShape>& shape,
+                                    const RowTime& verify_ns) const {
   // What the measured steps cost, and what the fits say they should have: answers differ, for one
   // by the length of their prompts, and a prediction keeps that.
   Totals measured, fitted, result;
@@ -178,7 +182,7 @@ Predictor::Totals Predictor::add_up(const TracedAnswer& answer,
     const auto step = [&](double share, int rows, int depth) {
       result.steps += share;
       result.rows += share * rows;
-      result.verify_ns += share * verify_ns(rows, batch);
+      result.verify_ns += share * verify_ns(rows);
       result.draft_ns += share * draft_->ns(depth);
     };
     for (const StepRecord& s : turn.steps) {
@@ -202,6 +206,7 @@ Prediction Predictor::predict(const Draft& draft, int batch) const {
         why, "drafts are cut from longer or larger ones: measure one that holds this one");
   std::optional<DraftShape> shape;
   if (!draft.as_measured()) shape = shape_of(draft);
+  const RowTime verify_ns = verify_time(batch);
   struct Prompt {
     Totals totals;
     Base base;
@@ -210,7 +215,7 @@ Prediction Predictor::predict(const Draft& draft, int batch) const {
   Totals all;
   Base base;
   for (const TracedAnswer& answer : answers_) {
-    const Totals totals = add_up(answer, shape, batch);
+    const Totals totals = add_up(answer, shape, verify_ns);
     const Base& plain = base_.at({answer.prompt_id, answer.sample});
     Prompt& prompt = prompts[answer.prompt_id];
     prompt.totals.add(totals, answer.weight);

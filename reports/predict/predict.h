@@ -33,8 +33,8 @@ struct Prediction {
 struct PredictSources {
   const results::ResultStore& store;
   const RunData& run;
-  RowTime table = {};  // T(n) as the run measured it
-  RowTime other = {};  // another device's T(n), to predict for that one; empty = this one
+  RowTimes tables = {};  // T(n) as the run measured it
+  RowTimes other = {};   // another device's T(n), to predict for that one; empty = this one
   // Which prompts count, by key; empty = all.
   std::function<bool(const std::string& key)> prompts = {};
   // Arm whose verify times must not be used: a prediction is compared with it.
@@ -74,10 +74,11 @@ class Predictor {
   // The paths of a draft; none where it is a chain cut from chains.
   std::vector<TreePath> paths_of(const Draft& draft) const;
   DraftShape shape_of(const Draft& draft) const;
-  // Verify time of a step of `rows` rows, `batch` steps together, before the answer's scale.
-  double verify_ns(int rows, int batch) const;
+  // Verify time of a step by its rows, in nanoseconds, `batch` steps together, before the answer's
+  // scale.
+  RowTime verify_time(int batch) const;
   Totals add_up(const TracedAnswer& answer, const std::optional<DraftShape>& shape,
-                int batch) const;
+                const RowTime& verify_ns) const;
 
   ArmInfo arm_;
   PromptDesigns designs_;
@@ -86,7 +87,7 @@ class Predictor {
   std::optional<DraftCut> cut_;
   std::optional<VerifyCost> verify_;
   std::optional<DraftCost> draft_;
-  RowTime other_;
+  RowTimes tables_, other_;
   TreePlaces places_;
   bool chain_ = true;
   std::string not_cut_;

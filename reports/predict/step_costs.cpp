@@ -39,6 +39,12 @@ std::map<int, std::vector<double>> load_verify_times(const results::ResultStore&
   return times;
 }
 
+RowTime RowTimes::of(int sequences) const {
+  if (const auto own = batches.find(sequences); own != batches.end()) return own->second;
+  if (sequences == 1 || !one) return one;
+  return [time = one, sequences](int rows) { return time(rows * sequences); };
+}
+
 VerifyCost::VerifyCost(const std::map<int, std::vector<double>>& times, RowTime table)
     : table_(std::move(table)) {
   size_t most = 0;

@@ -14,6 +14,17 @@ namespace evalrun::reports {
 // Time of a forward by its number of rows, in any unit; empty = not known.
 using RowTime = std::function<double(int rows)>;
 
+// The same of a machine, in one unit: of one sequence, and by number of sequences, each of which
+// has so many rows.
+struct RowTimes {
+  RowTime one = {};
+  std::map<int, RowTime> batches = {};
+
+  explicit operator bool() const { return static_cast<bool>(one); }
+  // Of n rows of each of B >= 1 sequences: the table of B, or else the time of n B rows of one.
+  RowTime of(int sequences) const;
+};
+
 // Verify time by rows. Row counts of enough steps have their mean (what adds up to a decode time).
 // The others have what the table says, times how far it was off at the neighbours: a table is
 // measured alone, before the run. Without a table: the line through the neighbours.

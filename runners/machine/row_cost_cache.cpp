@@ -24,6 +24,7 @@ constexpr int kVersion = 1;         // of the file
 constexpr size_t kMostTables = 64;  // in the file; the oldest go
 constexpr int kStartRounds = 15;    // small models need no more
 constexpr const char* kNoFile = "there is no such file";
+constexpr int kBatchRows[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};  // of each sequence
 
 Json read_cache(const std::string& file) {
   if (!std::filesystem::exists(file)) throw base::data_error(file, "", kNoFile);
@@ -60,17 +61,24 @@ void write_cache(const std::string& file, const std::string& key,
   base::write_file_atomic(file, Json({{"version", kVersion}, {"tables", tables}}).dump(1) + "\n");
 }
 
-engine::RowCostTable measure(const RowCostRequest& request) {
+engine::RowCostTable measure(const RowCostRequest& request, int sequences) {
   engine::RowCostOptions options;
+  options.sequences = sequences;
   options.seconds = request.seconds;
+  if (sequences > 1) {
+    options.rows.assign(std::begin(kBatchRows), std::end(kBatchRows));
+    std::erase_if(options.rows, [&](int n) { return n * sequences > engine::kMaxRows; });
+    options.seconds /= static_cast<double>(std::count_if(
+        request.batches.begin(), request.batches.end(), [](int size) { return size > 1; }));
+  }
   options.most_rounds = kStartRounds;
-  // A model of seconds per forward shall not wait a minute for its table of 64 rows.
+  // A model of seconds per forward shall not wait a minute for a table of 64 rows.
   options.limit_seconds = 3 * request.seconds;
   options.context =
       std::clamp(request.model->config().max_context - options.rows.back(), 1, options.context);
   engine::SessionOptions session = request.session;
   session.max_tokens = engine::row_cost_capacity(options);
-  session.n_sequences = 1;
+  session.n_sequences = sequences;
   // On a GPU the phases are events between single launches, and decoding runs whole graphs.
   session.measure_phases = !engine::is_gpu(session.device);
   std::vector<std::unique_ptr<engine::Session>> sessions;
@@ -78,42 +86,67 @@ engine::RowCostTable measure(const RowCostRequest& request) {
   return engine::measure_row_cost(sessions, options).front();
 }
 
-MeasuredRowCost obtain(const RowCostRequest& request) {
-  MeasuredRowCost result;
-  const int threads = request.session.n_threads;
-  result.round_trip_ns = engine::cache_line_round_trip_ns(threads);
-  const auto environment = capture_environment();
-  const auto gpu = gpu_environment(request.session.device);
-  const auto& described = gpu.empty() ? environment : gpu;
-  const auto name = described.find(gpu.empty() ? "cpu" : "gpu");
-  const std::string processor = name != described.end() ? name->second : "unknown";
-  const std::string key = request.cache_file.empty()
-                              ? ""
-                              : row_cost_key(*request.model, request.session, processor,
-                                             placement_class(result.round_trip_ns, threads));
+// From the file or measured. Of `result` it takes the round trip and sets what is not a table.
+engine::RowCostTable obtain_table(const RowCostRequest& request, int sequences,
+                                  const std::string& processor, MeasuredRowCost& result) {
+  engine::SessionOptions session = request.session;
+  session.n_sequences = sequences;
+  const std::string placement = placement_class(result.round_trip_ns, session.n_threads);
+  const std::string key =
+      request.cache_file.empty() ? "" : row_cost_key(*request.model, session, processor, placement);
   if (!key.empty()) {
     try {
       const Json tables = read_cache(request.cache_file);
       if (const auto found = tables.find(key); found != tables.end()) {
-        if (auto table = row_cost_from_json(*found); table && table->shape.empty()) {
-          result.table = std::move(*table);
-          result.cached = true;
-          return result;
-        }
+        if (auto table = row_cost_from_json(*found);
+            table && table->shape.empty() && table->sequences == sequences)
+          return std::move(*table);
         result.problem = fmt::format("{}: a broken table is measured anew", request.cache_file);
       }
     } catch (const base::Error& error) {
       if (!error.message().ends_with(kNoFile)) result.problem = error.message();
     }
   }
-  result.table = measure(request);
-  if (key.empty() || !request.keep) return result;
+  result.cached = false;
+  engine::RowCostTable table = measure(request, sequences);
+  if (key.empty() || !request.keep) return table;
   try {
-    write_cache(request.cache_file, key, result.table);
+    write_cache(request.cache_file, key, table);
   } catch (
       const std::exception& error) {  // no room, no right to write: the table is good all the same
     result.problem = error.what();
   }
+  return table;
+}
+
+void obtain_batch(const RowCostRequest& request, int sequences, const std::string& processor,
+                  MeasuredRowCost& result) {
+  const auto fails = [&](const std::string& why) {
+    result.problem = fmt::format("T(n) of {} sequences: {}", sequences, why);
+  };
+  try {
+    engine::RowCostTable table = obtain_table(request, sequences, processor, result);
+    if (table.rows.size() < 2) return fails("more than one row of each takes too long");
+    result.batches[sequences] = std::move(table);
+  } catch (const base::DeviceFault&) {
+    throw;
+  } catch (const std::exception& error) {
+    fails(error.what());
+  }
+}
+
+MeasuredRowCost obtain(const RowCostRequest& request) {
+  MeasuredRowCost result;
+  result.round_trip_ns = engine::cache_line_round_trip_ns(request.session.n_threads);
+  const auto environment = capture_environment();
+  const auto gpu = gpu_environment(request.session.device);
+  const auto& described = gpu.empty() ? environment : gpu;
+  const auto name = described.find(gpu.empty() ? "cpu" : "gpu");
+  const std::string processor = name != described.end() ? name->second : "unknown";
+  result.cached = true;
+  result.table = obtain_table(request, 1, processor, result);
+  for (const int sequences : request.batches)
+    if (sequences > 1) obtain_batch(request, sequences, processor, result);
   return result;
 }
 
@@ -136,6 +169,7 @@ Json to_json(const engine::RowCostTable& table) {
                       {"waits", p.waits}}}});
   }
   Json json{{"context", table.context},
+            {"sequences", table.sequences},
             {"bytes", table.bytes},
             {"rounds", table.rounds},
             {"rows", std::move(rows)}};
@@ -149,6 +183,7 @@ std::optional<engine::RowCostTable> row_cost_from_json(const nlohmann::json& jso
     engine::RowCostTable table;
     table.shape = reader.optional<std::string>("shape", "");
     table.context = reader.required<int>("context");
+    table.sequences = reader.optional<int>("sequences", 1);  // older tables are of one
     table.bytes = reader.required<size_t>("bytes");
     table.rounds = reader.required<int>("rounds");
     const nlohmann::json* rows = reader.raw("rows");
@@ -172,7 +207,8 @@ std::optional<engine::RowCostTable> row_cost_from_json(const nlohmann::json& jso
       if (cost.rows < least || !(cost.ms > 0) || !std::isfinite(cost.ms)) return std::nullopt;
       table.rows.push_back(cost);
     }
-    if (table.rows.empty() || table.rows.front().rows != 1 || table.context < 1)
+    if (table.rows.empty() || table.rows.front().rows != 1 || table.context < 1 ||
+        table.sequences < 1)
       return std::nullopt;
     return table;
   } catch (const base::Error&) {
@@ -193,10 +229,16 @@ std::string row_cost_key(const engine::Model& model, const engine::SessionOption
       "{} {} {}{} t{} kv{}{} | {} | {} | {} {}", model.hash(), engine::name_of(model.format()),
       session.isa, session.one_isa ? " one-isa" : "", session.n_threads, session.kv_cache ? 1 : 0,
       session.kv_dtype, cpu, placement, build.version, build.id);
+  if (session.n_sequences > 1) key += fmt::format(" | {} sequences", session.n_sequences);
   for (const char* variable : {"EVALRUN_NUMA", "EVALRUN_PIN"})
     if (const char* value = std::getenv(variable); value != nullptr)
       key += fmt::format(" | {}={}", variable, value);
   return key;
+}
+
+engine::RowCostTable MeasuredRowCost::of_batch(int batch) const {
+  const auto own = batches.find(batch);
+  return own != batches.end() ? own->second : table.of_batch(batch);
 }
 
 std::string row_cost_cache_path() {

@@ -135,6 +135,9 @@ void Runner::Impl::store_row_cost() {
   }
   if (cost.table.empty()) return;
   store.add_environment(outcome.run_id, "row_cost", to_json(cost.table).dump());
+  for (const auto& [sequences, table] : cost.batches)
+    store.add_environment(outcome.run_id, fmt::format("row_cost_batch_{}", sequences),
+                          to_json(table).dump());
   if (cost.round_trip_ns > 0)
     store.add_environment(outcome.run_id, "cache_line_round_trip_ns",
                           fmt::format("{:.0f}", cost.round_trip_ns));
@@ -386,8 +389,11 @@ RunOutcome Runner::finish_without_measuring() {
 void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                       const RunnerOptions& options) {
   if (options.row_cost_seconds <= 0) return;
-  *plan.row_cost = obtain_row_cost({request.target, planned_session(request, plan),
-                                    options.row_cost_cache, options.row_cost_seconds});
+  *plan.row_cost = obtain_row_cost({.model = request.target,
+                                    .session = planned_session(request, plan),
+                                    .cache_file = options.row_cost_cache,
+                                    .seconds = options.row_cost_seconds,
+                                    .batches = plan.suite.batches.sizes});
   if (engine::is_gpu(planned_session(request, plan).device)) return;  // its memory is not probed
   // Of larger models a part: what is beyond every cache is read alike.
   constexpr size_t kMostProbed = size_t{256} << 20;

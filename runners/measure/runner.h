@@ -73,11 +73,11 @@ class Runner {
   std::unique_ptr<Impl> impl_;
 };
 
-// Fills in plan.row_cost, the speed of memory included, for the planned session of the request's
-// target, from the cache or by measuring; a tuned target has the same shape, so that it costs the
-// same. Call before any session exists: its idle threads would be in the way. Fails by a
-// DeviceFault alone; without a table the run is the same, and plan.row_cost->problem says why there
-// is none.
+// Fills in plan.row_cost, tables of all batches and the speed of memory included, for the planned
+// session of the request's target, from the cache or by measuring; a tuned target has the same
+// shape, so that it costs the same. Call before any session exists: its idle threads would be in
+// the way. Fails by a DeviceFault alone; without a table the run is the same, and
+// plan.row_cost->problem says why there is none.
 void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                       const RunnerOptions& options);
 

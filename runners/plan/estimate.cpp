@@ -16,8 +16,9 @@ double with_fillers(int n_prompts, int batch) {
 }
 
 // What a prompt pays of a step of plain decoding of `batch` sequences, in steps of one.
-double part_of_step(const engine::RowCostTable& table, int batch) {
-  return (table.empty() ? 1 : std::max(1.0, table.ratio(batch))) / batch;
+double part_of_step(const MeasuredRowCost& costs, int batch) {
+  if (costs.table.empty()) return 1.0 / batch;
+  return std::max(1.0, costs.of_batch(batch).ms(1) / costs.table.ms(1)) / batch;
 }
 
 }  // namespace
@@ -68,7 +69,7 @@ std::vector<StepPrice> step_prices(const RunPlan& plan) {
   if (plan.row_cost->table.empty()) return prices;
   for (const PlannedArm& arm : plan.arms)
     prices.push_back(
-        price_of(arm.build()->largest_step(), plan.row_cost->table.of_batch(arm.record.batch)));
+        price_of(arm.build()->largest_step(), plan.row_cost->of_batch(arm.record.batch)));
   return prices;
 }
 
@@ -89,7 +90,7 @@ double estimate_seconds(const RunPlan& plan, const PlannedPrompt& p, const Calib
     const int batch = plan.arms[arm].record.batch;
     const double step = prices.empty() ? 1 : prices[arm].plain_steps;
     seconds += with_fillers(n_prompts, batch) *
-               (prefill_s + plain_s * step * part_of_step(plan.row_cost->table, batch));
+               (prefill_s + plain_s * step * part_of_step(*plan.row_cost, batch));
   }
   seconds *= plan.suite.repeats * plan.suite.samples;
   // A replay decodes every prompt once more by every model, unmeasured.

@@ -35,10 +35,10 @@ std::vector<StepPrice> step_prices(const RunPlan& plan);
 
 // Seconds of one prompt in all arms, repeats and samples when every answer has full length and
 // takes a step for each of its tokens, as if no draft token was accepted. `prices`: of the arms;
-// empty = all steps cost as much as plain decoding's. A step of B sequences costs T(B)/T(1) steps
-// of one, of which the prompt has its part; where T(n) is not known, as much as of one. Fillers of
-// the data set's last batch are shared out among its prompts. Warm-up and what drafters make of a
-// prompt are not in it.
+// empty = all steps cost as much as plain decoding's. A step of B sequences costs T(1) of theirs
+// over T(1) of one, of which the prompt has its part; where T(n) is not known, as much as of one.
+// Fillers of the data set's last batch are shared out among its prompts. Warm-up and what drafters
+// make of a prompt are not in it.
 double estimate_seconds(const RunPlan& plan, const PlannedPrompt& prompt,
                         const Calibration& calibration, std::span<const StepPrice> prices = {});
 // Of all its prompts.

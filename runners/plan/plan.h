@@ -55,8 +55,8 @@ struct RunPlan {
   std::vector<std::string> left_out;  // optional methods and why they cannot be measured
   std::vector<std::string> origins;   // "gsm8k: 40 prompts, official, FILE"
   int capacity = 0;                   // tokens that a sequence of a session must hold
-  // Its table is offered to the methods of every arm when they are built: empty in a fresh plan,
-  // filled in before a run (measure_row_cost, runners/measure/runner.h) or an estimate.
+  // Its tables are offered to the methods of every arm when they are built, by batch: empty in a
+  // fresh plan, filled in before a run (measure_row_cost, runners/measure/runner.h) or an estimate.
   std::shared_ptr<MeasuredRowCost> row_cost = std::make_shared<MeasuredRowCost>();
 };
 

@@ -162,20 +162,14 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
   return arm;
 }
 
-// What rows cost is known by the time a run builds its methods, if ever. A row more of each
-// sequence of a batch is as many rows more as it has slots.
+// What rows cost is known by the time a run builds its methods, if ever.
 std::function<std::unique_ptr<methods::DecodingMethod>()> ArmPlanner::builder(
     const methods::MethodSpec& spec, const methods::MethodBuildContext& context) const {
   return
       [spec, context, costs = plan_.row_cost, of_batch = std::make_shared<engine::RowCostTable>()] {
         methods::MethodBuildContext now = context;
-        if (!costs->table.empty()) {
-          now.row_cost = &costs->table;
-          if (now.slots > 1) {
-            *of_batch = costs->table.of_batch(now.slots);
-            now.row_cost = of_batch.get();
-          }
-        }
+        *of_batch = costs->of_batch(now.slots);
+        if (!of_batch->empty()) now.row_cost = of_batch.get();
         return spec.info->build(spec.params, now);
       };
 }

@@ -21,7 +21,8 @@ void expect_table(const json& table, const std::vector<int>& rows) {
         "distinct_layers", "dtype",        "isa",          "threads",          "context",
         "bytes",           "rounds",       "rows",         "weight_bytes",     "kv_bytes_per_token",
         "workspace_bytes", "tokens_per_s", "floor_ms",     "floor_share",      "bandwidth_gb_s",
-        "pingpong_ns",     "placement",    "prefill",      "weight_placement", "weight_copy_bytes"})
+        "pingpong_ns",     "placement",    "prefill",      "weight_placement", "weight_copy_bytes",
+        "sequences"})
     EXPECT_TRUE(table.contains(key)) << key;
   ASSERT_EQ(table["rows"].size(), rows.size());
   const double first = table["rows"][0]["ms"];
@@ -73,6 +74,30 @@ TEST_F(Cost, SeveralFormatsAtOnce) {
   }
 }
 
+// Twice the keys and values, once the weights.
+TEST_F(Cost, ATableForEachNumberOfSequences) {
+  const ProgramResult result = cost({"--sequences", "1,2", "--rows", "3", "--context", "70",
+                                     "--prefill", "0", "--dtype", "f32", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json tables = json::parse(result.out)["formats"];
+  ASSERT_EQ(tables.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const json& table = tables[i];
+    expect_table(table, {1, 3});
+    EXPECT_EQ(table["sequences"], i + 1);
+    EXPECT_EQ(table["context"], 70);
+    EXPECT_NEAR(table["tokens_per_s"].get<double>() * table["rows"][0]["ms"].get<double>(),
+                1e3 * static_cast<double>(i + 1), 1e-6);
+  }
+  EXPECT_EQ(tables[1]["bytes"].get<int64_t>() - tables[0]["bytes"].get<int64_t>(),
+            70 * tables[0]["kv_bytes_per_token"].get<int64_t>());
+  const ProgramResult text = cost({"--sequences", "64", "--prefill", "0", "--dtype", "f32"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  for (const char* part : {"context 256 of each of 64 sequences", "\n *rows each", "\n *16 "})
+    EXPECT_THAT(text.out, ::testing::ContainsRegex(part));
+  EXPECT_THAT(text.out, ::testing::Not(::testing::ContainsRegex("\n *24 "))) << "1536 rows";
+}
+
 TEST_F(Cost, TableForPeople) {
   const ProgramResult result = cost({"--rows", "1,4", "--prefill", "16", "--dtype", "f32"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -93,6 +118,11 @@ TEST_F(Cost, ManyRowsBehindALongContext) {
 TEST_F(Cost, BadInput) {
   expect_refused(cost({"--rows", "0"}), 2, "--rows");
   expect_refused(cost({"--rows", "1025"}), 2, "1024");
+  expect_refused(cost({"--sequences", "0"}), 2, "--sequences");
+  expect_refused(cost({"--sequences", "65"}), 2, "--sequences");
+  const ProgramResult rows = cost({"--sequences", "1,64", "--rows", "17,2"});
+  expect_refused(rows, 2, "--rows 17 of each of 64 sequences are 1088 rows");
+  EXPECT_THAT(rows.err, HasSubstr("--rows 16 or fewer --sequences"));
   expect_refused(cost({"--rows", "eight"}), 2, "eight");
   expect_refused(cost({"--context", "0"}), 2, "--context");
   expect_refused(cost({"--context", "4097", "--dtype", "f32"}), 2, "1 to 4096 tokens");
@@ -154,6 +184,16 @@ TEST_F(CostShape, TextForPeople) {
     EXPECT_THAT(result.out, HasSubstr(part));
 }
 
+TEST_F(CostShape, SeveralSequences) {
+  const ProgramResult result =
+      cost({"--shape", "Tiny-Shape", "--dtype", "q4", "--sequences", "8", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json table = json::parse(result.out);
+  expect_table(table, {1, 4});
+  EXPECT_EQ(table["sequences"], 8);
+  EXPECT_EQ(table["shape"], "Tiny-Shape");
+}
+
 TEST_F(CostShape, BadInput) {
   expect_refused(cost({"--shape", "Tiny-Shape", "-m", tiny_model()}), 2, "--shape");
   expect_refused(cost({"--shape", "Tiny-Shape", "--chat-template", "chatml"}), 2, "--shape");
@@ -181,6 +221,8 @@ TEST_F(CostShape, WhatDoesNotFitIsRefused) {
   for (const char* part : {"of memory are free", "too few", "huge fits in no format",
                            "as q4 fit smollm2-135m", "for keys and values of 512 tokens"})
     EXPECT_THAT(result.err, HasSubstr(part));
+  EXPECT_THAT(cost({"--shape", "huge.json", "--dtype", "q4", "--sequences", "1,8"}).err,
+              HasSubstr("for keys and values of 8 sequences of 512 tokens"));
 }
 
 // A name that is right but not for this processor is told apart from one nobody knows.

@@ -17,6 +17,7 @@
 #include "runners/cli/measure/doctor_code.h"
 #include "runners/cli/measure/doctor_findings.h"
 #include "runners/cli/output.h"
+#include "runners/cli/stored_row_times.h"
 #include "runners/cli/text/corpus_input.h"
 #include "runners/cli/units.h"
 #include "runners/machine/row_cost_cache.h"
@@ -45,6 +46,29 @@ std::string message_of(JsonlReader& reader) {
     return e.what();
   }
   return "no error";
+}
+
+TEST(StoredRowTimes, AreOfOneSequenceAndOfEveryBatch) {
+  engine::RowCostTable table;
+  table.context = 256;
+  table.rows = {{1, 10, 10, 10, {}}, {4, 20, 20, 20, {}}};
+  reports::RunInfo run;
+  EXPECT_FALSE(stored_row_times(run));
+  const auto store = [&](const std::string& name) {
+    run.environment[name] = runners::to_json(table).dump();
+  };
+  store("row_cost");
+  table.sequences = 8;
+  table.rows[1].ms = 90;
+  store("row_cost_batch_8");
+  table.sequences = 4, table.shape = "llama-2-7b";
+  store("row_cost_batch_4");
+  run.environment["row_cost_batch_2"] = "broken";
+  const reports::RowTimes times = stored_row_times(run);
+  EXPECT_EQ(times.of(1)(4), 20);
+  EXPECT_EQ(times.of(8)(4), 90);
+  EXPECT_EQ(times.batches.size(), 1u) << "neither a shape's nor a broken one";
+  EXPECT_EQ(times.of(2)(2), 20);
 }
 
 TEST(JsonlReader, KeepsOrderAndSkipsBlankLines) {

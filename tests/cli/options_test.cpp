@@ -109,6 +109,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--samples", "-1"},
     {"--scope", "nonsense"},
     {"--seed", "nonsense"},
+    {"--sequences", "0"},
     {"--self-test", "nonsense"},
     {"--sessions", "1"},
     {"--shape", "nonsense"},

@@ -113,6 +113,10 @@ TEST_F(PredictCommand, AnotherDevice) {
   EXPECT_NEAR(predicted["t_ratio"].get<double>(), predicted["rows"].get<double>(), 0.01);
   EXPECT_TRUE(predicted["shape"].is_null());
   EXPECT_THAT(json::parse(result.out)["notes"].dump(), HasSubstr("T(n)/T(1) is that of cost.json"));
+  folder_.write("batch.json",
+                R"({"context":256,"sequences":8,"bytes":1,"rounds":3,"rows":[)" + rows + "]}");
+  const ProgramResult batch = with_db({"--cost", "batch.json"});
+  expect_refused(batch, 7, "T(n) of 8 sequences together");
   folder_.write("broken.json", R"({"rows":[]})");
   expect_refused(with_db({"--cost", "broken.json"}), 7, "evalrun cost --json");
   expect_refused(with_db({"--cost", "nobody"}), 2, "nobody");

@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/cost/machine_probes.h"
 #include "engine/devices.h"
+#include "engine/wrapped_session.h"
 #include "tests/engine/random_models.h"
 
 namespace evalrun::engine {
@@ -49,6 +50,7 @@ TEST(RowCostTable, OfABatchIsThatOfAsManyTimesTheRows) {
   for (const int sequences : {1, 2, 3, 7, 8, 16, 31, 64}) {
     const RowCostTable batch = table.of_batch(sequences);
     EXPECT_EQ(batch.context, 256);
+    EXPECT_EQ(batch.sequences, sequences);
     for (int n = 1; n <= 70; ++n)
       EXPECT_NEAR(batch.ms(n), table.ms(n * sequences), 1e-9) << n << " x " << sequences;
     EXPECT_NEAR(batch.ratio(4), table.ms(4 * sequences) / table.ms(sequences), 1e-9);
@@ -61,6 +63,7 @@ TEST(RowCostTable, OfABatchIsThatOfAsManyTimesTheRows) {
   EXPECT_DOUBLE_EQ(table_of({{1, 2.0}}).of_batch(16).ratio(9), 1);
   EXPECT_TRUE(RowCostTable{}.of_batch(4).empty());
   EXPECT_THROW((void)table.of_batch(0), base::InternalError);
+  EXPECT_THROW((void)table.of_batch(2).of_batch(2), base::InternalError) << "not of one sequence";
 }
 
 TEST(RowCostTable, Floor) {
@@ -80,11 +83,11 @@ class MeasureRowCost : public ::testing::Test {
     o.rounds = 3;
     return o;
   }
-  std::vector<std::unique_ptr<Session>> sessions(int n, int capacity, bool phases = false) {
+  std::vector<std::unique_ptr<Session>> sessions(int n, int capacity, int sequences = 1) {
     std::vector<std::unique_ptr<Session>> all;
     for (int i = 0; i < n; ++i) {
       SessionOptions o;
-      o.n_threads = 1, o.max_tokens = capacity, o.measure_phases = phases;
+      o.n_threads = 1, o.max_tokens = capacity, o.n_sequences = sequences;
       all.push_back(Session::create(model_, o));
     }
     return all;
@@ -157,6 +160,50 @@ TEST_F(MeasureRowCost, ProbesTheFloor) {
 
 TEST_F(MeasureRowCost, ASessionTooSmallIsOurMistake) {
   EXPECT_THROW(measure_row_cost(sessions(1, 27), options()), base::InternalError);
+  auto o = options();
+  o.sequences = 2;
+  EXPECT_THROW(measure_row_cost(sessions(1, 28), o), base::InternalError);
+  o.rows = {kMaxRows / 2 + 1};
+  EXPECT_THROW(measure_row_cost(sessions(1, 2000, 2), o), base::InternalError);
+}
+
+// What each forward is asked, and how much every sequence has below it.
+class Watched : public WrappedSession {
+ public:
+  using WrappedSession::WrappedSession;
+  ForwardResult forward(const ForwardRequest& request) override {
+    forwards.emplace_back(request.rows.begin(), request.rows.end());
+    for (int s = 0; s < options().n_sequences; ++s) lengths.insert(length(s));
+    return WrappedSession::forward(request);
+  }
+  std::vector<std::vector<Row>> forwards;
+  std::set<int> lengths;
+};
+
+TEST_F(MeasureRowCost, EverySequenceHasItsRowsAndItsContext) {
+  auto o = options();
+  o.sequences = 3;
+  EXPECT_EQ(row_cost_capacity(o), 28) << "of each sequence";
+  auto made = std::make_unique<Watched>(std::move(sessions(1, 28, 3).front()));
+  const Watched& watched = *made;
+  std::vector<std::unique_ptr<Session>> all;
+  all.push_back(std::move(made));
+  const RowCostTable table = measure_row_cost(all, o).front();
+  EXPECT_EQ(table.sequences, 3);
+  EXPECT_THAT(counts(table), ElementsAre(1, 2, 8));
+  const size_t weights = all[0]->bytes_per_forward(0);
+  EXPECT_EQ(table.bytes - weights, 3 * (all[0]->bytes_per_forward(20) - weights))
+      << "weights once, each context's keys and values";
+  EXPECT_THAT(watched.lengths, ElementsAre(20));
+  for (const std::vector<Row>& rows : watched.forwards) {
+    const int n = static_cast<int>(rows.size()) / 3;
+    ASSERT_EQ(rows.size(), static_cast<size_t>(3 * n));
+    for (int i = 0; i < 3 * n; ++i) {
+      EXPECT_EQ(rows[static_cast<size_t>(i)].sequence, i / n);
+      EXPECT_EQ(rows[static_cast<size_t>(i)].parent, i % n == 0 ? -1 : i - 1);
+    }
+  }
+  for (int s = 0; s < 3; ++s) EXPECT_EQ(all[0]->length(s), 0);
 }
 
 TEST(MachineProbes, ReadAnyFootprint) {

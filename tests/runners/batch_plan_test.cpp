@@ -132,6 +132,48 @@ TEST(BatchPlan, StepsOfABatchAreSharedOut) {
               6 * prefill + (1 + 1 + 5.5 + (1 + 1 + 8.25) * 2 / 3) * plain, 1e-9);
 }
 
+// Reading two caches: T(1) of them is 16 where two rows of one take 40/3, and the 11 rows of pld
+// take three of these.
+TEST(BatchPlan, WhatABatchsOwnTableSaysGoesFirst) {
+  RunPlan plan = make_plan(in_batches(request_for(two_prompts()), {1, 2}));
+  plan.row_cost->table = steep_rows();
+  engine::RowCostTable& two = plan.row_cost->batches[2];
+  two.sequences = 2, two.context = 256;
+  two.rows = {{1, 16, 16, 16, {}}, {11, 48, 48, 48, {}}};
+  const std::vector<StepPrice> prices = step_prices(plan);
+  ASSERT_EQ(prices.size(), 6u);
+  EXPECT_DOUBLE_EQ(prices[4].plain_steps, 5.5) << "of batch 1 as before";
+  EXPECT_DOUBLE_EQ(prices[5].plain_steps, 3);
+  const Calibration calibration = {.prefill_s_per_token = 0, .step_s = 10.0};
+  EXPECT_NEAR(estimate_seconds(plan, calibration, prices),
+              24 * 10.0 * (1 + 1 + 5.5 + (1 + 1 + 3) * 1.6 / 2), 1e-9);
+}
+
+// A tree that follows what rows cost: all of it where they are free, which they are of one
+// sequence.
+TEST(BatchPlan, MethodsGoByTheTableOfTheirBatch) {
+  const auto target = tests::tiny_model(256);
+  const std::string path = folder().file("tree_of_batches.safetensors");
+  tests::AdapterFile file = tests::random_adapter("bita", *target, 3);
+  file.metadata["tree"] =
+      R"({"paths": ["0", "00", "1", "2", "01"], "gain": [0.5, 0.2, 0.1, 0.05, 0.04]})";
+  file.write(path);
+  PlanRequest request = request_for(two_prompts());
+  request.target = target;
+  request.suite.methods = {"ar", "bita:adapter=" + path};
+  request.suite.aa = false;
+  const RunPlan plan = make_plan(in_batches(request, {1, 2}));
+  ASSERT_EQ(plan.arms.size(), 4u);
+  const auto rows = [&](size_t arm) { return plan.arms[arm].build()->largest_step().rows; };
+  plan.row_cost->table.rows = {{1, 10, 10, 10, {}}, {64, 10, 10, 10, {}}};
+  const int all = rows(2);
+  EXPECT_EQ(rows(3), all) << "of two sequences nothing else is known";
+  plan.row_cost->batches[2] = steep_rows();
+  plan.row_cost->batches[2].sequences = 2;
+  EXPECT_LT(rows(3), all);
+  EXPECT_EQ(rows(2), all);
+}
+
 // Three prompts in batches of two are four.
 TEST(BatchPlan, FillersTakeTime) {
   const std::string task =

@@ -44,18 +44,21 @@ TEST(RowCostKey, EverythingThatMovesATableIsInIt) {
   };
   engine::SessionOptions uncached = session_of();
   uncached.kv_cache = false;
+  engine::SessionOptions batch = session_of();
+  batch.n_sequences = 8;
   const auto other_format = tests::tiny_model(256, model->hash(), engine::WeightFormat::kInt8);
   const std::set<std::string> keys = {
       key(session_of()),
       key(session_of("avx2")),
       key(session_of("reference", 2)),
       key(uncached),
+      key(batch),
       key(session_of(), "another"),
       key(session_of(), "cpu", "far"),
       row_cost_key(*tests::tiny_model(256, "h2"), session_of(), "cpu", "near"),
       row_cost_key(*other_format, session_of(), "cpu", "near"),
   };
-  EXPECT_EQ(keys.size(), 8u);
+  EXPECT_EQ(keys.size(), 9u);
   EXPECT_EQ(key(session_of()), key(session_of()));
   EXPECT_EQ(row_cost_key(*tests::tiny_model(256, ""), session_of(), "cpu", "near"), "");
 }
@@ -87,6 +90,11 @@ TEST(RowCostJson, RoundTrip) {
   EXPECT_FALSE(json.contains("shape")) << "a model's";
   table.shape = "llama-2-7b";
   EXPECT_EQ(row_cost_from_json(to_json(table))->shape, "llama-2-7b");
+  table.sequences = 8;
+  EXPECT_EQ(row_cost_from_json(to_json(table))->sequences, 8);
+  nlohmann::json old = json;
+  old.erase("sequences");
+  EXPECT_EQ(row_cost_from_json(old)->sequences, 1);
   const auto refused = [&](const std::function<void(nlohmann::json&)>& change) {
     nlohmann::json broken = json;
     change(broken);
@@ -95,6 +103,7 @@ TEST(RowCostJson, RoundTrip) {
   EXPECT_TRUE(refused([](nlohmann::json& j) { j = nlohmann::json::array(); }));
   EXPECT_TRUE(refused([](nlohmann::json& j) { j.erase("context"); }));
   EXPECT_TRUE(refused([](nlohmann::json& j) { j["context"] = "256"; }));
+  EXPECT_TRUE(refused([](nlohmann::json& j) { j["sequences"] = 0; }));
   EXPECT_TRUE(refused([](nlohmann::json& j) { j["rows"].clear(); }));
   EXPECT_TRUE(refused([](nlohmann::json& j) { j["rows"][0]["rows"] = 2; }));
   EXPECT_TRUE(refused([](nlohmann::json& j) { j["rows"][1]["rows"] = 1; }));
@@ -118,6 +127,57 @@ TEST_F(RowCostCache, MeasuredOnceThenRead) {
   EXPECT_TRUE(obtain_row_cost(other).cached);
   EXPECT_TRUE(obtain_row_cost(request()).cached);
   EXPECT_EQ(read()["tables"].size(), 2u);
+}
+
+TEST_F(RowCostCache, EveryBatchHasATableOfItsOwn) {
+  RowCostRequest batches = request();
+  batches.batches = {1, 2, 64};
+  const MeasuredRowCost first = obtain_row_cost(batches);
+  EXPECT_EQ(first.problem, "");
+  EXPECT_FALSE(first.cached);
+  ASSERT_EQ(first.batches.size(), 2u) << "batch 1 is the table itself";
+  EXPECT_EQ(first.table.sequences, 1);
+  EXPECT_EQ(first.of_batch(1).sequences, 1);
+  for (const int sequences : {2, 64}) {
+    const engine::RowCostTable& table = first.batches.at(sequences);
+    EXPECT_EQ(table.sequences, sequences);
+    EXPECT_LE(table.rows.back().rows * sequences, engine::kMaxRows);
+    EXPECT_EQ(nlohmann::json(to_json(first.of_batch(sequences))), nlohmann::json(to_json(table)));
+  }
+  EXPECT_DOUBLE_EQ(first.of_batch(4).ms(3), first.table.ms(12)) << "nobody asked for it";
+  const MeasuredRowCost second = obtain_row_cost(batches);
+  EXPECT_TRUE(second.cached);
+  for (const int sequences : {1, 2, 64})
+    EXPECT_EQ(nlohmann::json(to_json(second.of_batch(sequences))),
+              nlohmann::json(to_json(first.of_batch(sequences))));
+  batches.batches = {1, 3};
+  EXPECT_FALSE(obtain_row_cost(batches).cached) << "that of 3 is not";
+  EXPECT_TRUE(obtain_row_cost(request()).cached);
+  EXPECT_EQ(read()["tables"].size(), 4u);
+}
+
+// Without one, that of one sequence has to do.
+TEST_F(RowCostCache, ABatchThatCannotBeMeasuredFallsBack) {
+  RowCostRequest batches = request();
+  batches.batches = {2};
+  obtain_row_cost(batches);
+  // Of one row count, as where a forward takes seconds.
+  nlohmann::json cache = read();
+  for (auto& [key, table] : cache["tables"].items())
+    if (table["sequences"] == 2)
+      table["rows"].erase(table["rows"].begin() + 1, table["rows"].end());
+  write(cache.dump());
+  const MeasuredRowCost found = obtain_row_cost(batches);
+  EXPECT_TRUE(found.batches.empty());
+  EXPECT_THAT(found.problem, HasSubstr("T(n) of 2 sequences: more than one row of each"));
+  EXPECT_DOUBLE_EQ(found.of_batch(2).ratio(4), found.table.ms(8) / found.table.ms(2));
+  // Somebody else's, under its key.
+  for (auto& [key, table] : cache["tables"].items()) table["sequences"] = 5;
+  write(cache.dump());
+  const MeasuredRowCost again = obtain_row_cost(batches);
+  EXPECT_FALSE(again.cached);
+  EXPECT_EQ(again.table.sequences, 1);
+  EXPECT_EQ(again.batches.at(2).sequences, 2);
 }
 
 // Whoever copied one there: a run's model is not a shape.
@@ -232,6 +292,13 @@ TEST_F(RowCostCache, MethodsAreHandedTheTable) {
   const RunPlan again = make_plan(plan_request);
   measure_row_cost(plan_request, again, options);
   EXPECT_TRUE(again.row_cost->cached);
+  options.row_cost_seconds = 1;
+  plan_request.suite.tasks[0].limit = 2;
+  plan_request.suite.batches.sizes = {1, 2};
+  complete_suite(plan_request.suite, "test");
+  const RunPlan batches = make_plan(plan_request);
+  measure_row_cost(plan_request, batches, options);
+  EXPECT_EQ(batches.row_cost->batches.at(2).sequences, 2) << batches.row_cost->problem;
 }
 
 }  // namespace

@@ -321,12 +321,16 @@ TEST_F(RunnerTest, TheRowCostTableIsStoredOnceWithTheRun) {
   RunPlan p = plan(1, {"ar"});
   p.row_cost->table.context = 256;
   p.row_cost->table.rows = {{1, 2, 2, 2, {}}, {4, 3, 3, 3, {}}};
+  p.row_cost->batches[8] = p.row_cost->table;
+  p.row_cost->batches[8].sequences = 8;
   p.row_cost->round_trip_ns = 104.4;
   execute(p);
   const auto first = environment();
   const auto table = row_cost_from_json(nlohmann::json::parse(first.at("row_cost")));
   ASSERT_TRUE(table);
   EXPECT_EQ(table->ratio(4), 1.5);
+  EXPECT_EQ(table->sequences, 1);
+  EXPECT_EQ(row_cost_from_json(nlohmann::json::parse(first.at("row_cost_batch_8")))->sequences, 8);
   EXPECT_EQ(first.at("cache_line_round_trip_ns"), "104");
   // A resumed run keeps what it was begun with.
   RunPlan more = plan(2, {"ar"});

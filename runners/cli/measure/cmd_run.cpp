@@ -24,7 +24,7 @@
 #include "runners/cli/measure/run_plan.h"
 #include "runners/cli/measure/run_settings.h"
 #include "runners/cli/output.h"
-#include "runners/cli/stored_row_time.h"
+#include "runners/cli/stored_row_times.h"
 #include "runners/cli/units.h"
 #include "runners/machine/gpu_state.h"
 #include "runners/machine/processor_energy.h"
@@ -344,7 +344,8 @@ void with_plan(const Context& context, const runners::PlanRequest& request, cons
                                              .session = options,
                                              .cache_file = runners::row_cost_cache_path(),
                                              .seconds = runners::kRowCostSeconds,
-                                             .keep = false});
+                                             .keep = false,
+                                             .batches = plan.suite.batches.sizes});
   const std::vector<runners::StepPrice> prices = runners::step_prices(plan);
   const auto session = engine::Session::create(request.target, options);
   const auto ids = conversation.encode(first, conversation.render(first, {}));
@@ -415,7 +416,7 @@ std::string table(const results::ResultStore& store, const std::vector<int64_t>&
     for (const int64_t run : runs) reports.push_back(reports::build_report(store, run));
     return reports::rendered(reports::group_by_run(reports), format, layout);
   }
-  const reports::ReportOptions options{.row_time = stored_row_time};
+  const reports::ReportOptions options{.row_times = stored_row_times};
   return reports::rendered(reports::build_report(store, runs.front(), options), format, layout);
 }
 

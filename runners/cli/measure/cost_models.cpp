@@ -63,11 +63,13 @@ void check_fits(const Shape& shape, WeightFormat format, const SessionOptions& s
       engine::weight_bytes(shape.config, format).with_layers(shape.config.n_layers));
   throw base::data_error(
       shape.config.name, "",
-      fmt::format("as {} a model of this shape needs {} ({} of weights, {} for keys and values of "
-                  "{} tokens), but {}: {} too few",
-                  engine::name_of(format), base::format_bytes(needed), base::format_bytes(weights),
-                  base::format_bytes(needed - weights), session.max_tokens, room.text,
-                  base::format_bytes(needed - room.bytes)),
+      fmt::format(
+          "as {} a model of this shape needs {} ({} of weights, {} for keys and values of {}{} "
+          "tokens), but {}: {} too few",
+          engine::name_of(format), base::format_bytes(needed), base::format_bytes(weights),
+          base::format_bytes(needed - weights),
+          session.n_sequences == 1 ? "" : fmt::format("{} sequences of ", session.n_sequences),
+          session.max_tokens, room.text, base::format_bytes(needed - room.bytes)),
       fmt::format("{}; {}", formats_that_fit(shape, session, room.bytes),
                   shapes_that_fit(format, session, room.bytes)));
 }

@@ -16,7 +16,7 @@
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"
-#include "runners/cli/stored_row_time.h"
+#include "runners/cli/stored_row_times.h"
 #include "runners/machine/row_cost_cache.h"
 
 namespace evalrun::cli {
@@ -35,7 +35,7 @@ struct PredictArguments {
 
 // T(n) of --cost, and the shape of the random weights that it was measured with, if it was.
 struct OtherCost {
-  reports::RowTime time;
+  reports::RowTimes times;
   std::string shape;
 };
 
@@ -46,7 +46,11 @@ OtherCost cost_in_file(const nlohmann::json& json, const std::string& file) {
   const auto table = runners::row_cost_from_json(json);
   if (!table)
     throw base::data_error(file, "", "is no table of row costs", "write one: evalrun cost --json");
-  return {[table](int rows) { return table->ms(rows); }, table->shape};
+  if (table->sequences != 1)
+    throw base::data_error(file, "sequences",
+                           fmt::format("T(n) of {} sequences together", table->sequences),
+                           "write that of one: evalrun cost --json");
+  return {{.one = [table](int rows) { return table->ms(rows); }}, table->shape};
 }
 
 // --cost: a file of `evalrun cost --json`, or a run.
@@ -57,11 +61,12 @@ OtherCost other_cost(const std::string& text, const std::string& db) {
       return cost_in_file(base::parse_json(bytes, text), text);
   }
   const RunReference other = find_run(text, db);
-  const reports::RowTime time = stored_row_time(reports::load_run(*other.store, other.run_id).run);
-  if (!time)
+  const reports::RowTimes times =
+      stored_row_times(reports::load_run(*other.store, other.run_id).run);
+  if (!times)
     throw base::data_error(text, "", "the run has no T(n) table",
                            "measure one: evalrun cost --json > FILE");
-  return {time, ""};
+  return {times, ""};
 }
 
 std::vector<reports::TreePath> paths_of(const methods::RankTree& tree) {
@@ -128,12 +133,12 @@ class Predict {
         global_(global),
         run_(find_run(options.run, global.db)),
         data_(reports::load_run(*run_.store, run_.run_id)),
-        sources_{*run_.store, data_, stored_row_time(data_.run)} {
+        sources_{*run_.store, data_, stored_row_times(data_.run)} {
     report_.run = data_.run;
     report_.tree_text = tree_text;
     if (options.cost.empty()) return;
     OtherCost other = other_cost(options.cost, global.db);
-    sources_.other = std::move(other.time);
+    sources_.other = std::move(other.times);
     report_.shape = std::move(other.shape);
   }
 
@@ -261,13 +266,13 @@ class Predict {
       report_.acceptance = reports::acceptance_of_arms(*run_.store, data_, arms(), shared);
     if (options_.oracle)
       report_.oracle =
-          reports::oracle_report(*run_.store, data_, shared, stored_row_time(data_.run));
+          reports::oracle_report(*run_.store, data_, shared, stored_row_times(data_.run));
   }
 
   void confirm() {
     const RunReference other = find_run(options_.confirm, global_.db);
     const reports::RunData data = reports::load_run(*other.store, other.run_id);
-    const reports::PredictSources measured{*other.store, data, stored_row_time(data.run)};
+    const reports::PredictSources measured{*other.store, data, stored_row_times(data.run)};
     report_.confirmations = reports::confirm(sources_, measured, read_tree);
     report_.confirmed_by = data.run;
   }

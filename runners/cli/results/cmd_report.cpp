@@ -15,7 +15,7 @@
 #include "runners/cli/given_options.h"
 #include "runners/cli/output.h"
 #include "runners/cli/run_reference.h"
-#include "runners/cli/stored_row_time.h"
+#include "runners/cli/stored_row_times.h"
 
 namespace evalrun::cli {
 namespace {
@@ -90,7 +90,7 @@ reports::ReportOptions report_options(const ReportArguments& options, Format for
   o.step_detail = (all_figures || options.why) && !side_by_side && options.as.empty();
   o.control = options.control;
   o.exclude_degenerate = options.exclude_degenerate;
-  o.row_time = stored_row_time;
+  o.row_times = stored_row_times;
   if (!options.pass_k.empty()) o.pass_k = options.pass_k;
   return o;
 }

@@ -105,13 +105,19 @@ TEST_F(BatchRun, Crossover) {
 // T(3 * 2) / T(2) of the run's table against T(1): a step of 25 ms for two tokens an answer, where
 // plain decoding takes 10 for one.
 TEST_F(BatchRun, PredictsFromBatchOne) {
+  const int64_t run = fill();
   const std::map<int, double> table = {{1, 10}, {2, 12}, {3, 11}, {6, 30}};
-  const Report r = build_report(store_, fill(), {.row_time = [&](const RunInfo&) {
-                                  return [&](int n) { return table.at(n); };
-                                }});
+  RowTimes times{.one = [&](int n) { return table.at(n); }};
+  const auto report = [&] {
+    return build_report(store_, run, {.row_times = [&](const RunInfo&) { return times; }});
+  };
+  const Report r = report();
   EXPECT_NEAR(row(r, "pld:k=4, batch 2", "gsm8k").batch->predicted->value, 0.8, 1e-9);
   EXPECT_FALSE(row(r, "ar, batch 2", "gsm8k").batch->predicted.has_value());
   EXPECT_FALSE(row(r, "pld:k=4", "gsm8k").batch->predicted.has_value());
+  // The run's own table of two sequences goes first: three rows of each take 1.6 of one of each.
+  times.batches[2] = [](int n) { return n == 3 ? 24.0 : 15.0; };
+  EXPECT_NEAR(row(report(), "pld:k=4, batch 2", "gsm8k").batch->predicted->value, 1.25, 1e-9);
 }
 
 TEST_F(BatchRun, IsShownBatchByBatch) {

@@ -88,6 +88,7 @@ class PageTest : public ReportTest {
     store_.add_environment(id, "row_cost", R"({"context": 256, "rows": [
         {"rows": 1, "ms": 10, "q1_ms": 9.5, "q3_ms": 11, "ratio": 1},
         {"rows": 8, "ms": 15, "q1_ms": 14, "q3_ms": 16, "ratio": 1.5}]})");
+    store_.add_environment(id, "row_cost_batch_8", R"({"context": 256, "rows": []})");
     return id;
   }
   std::string page(int64_t id) {
@@ -201,6 +202,7 @@ TEST_F(PageTest, TablesAreThereWithoutScripts) {
   EXPECT_THAT(body, HasSubstr("plain decoding against itself"));
   EXPECT_THAT(body, HasSubstr("id=\"def-alpha_draft\""));
   EXPECT_THAT(body, HasSubstr("<td>model.gguf</td>"));
+  EXPECT_THAT(body, Not(HasSubstr("row_cost_batch"))) << "tables are no text";
   EXPECT_THAT(html, Not(HasSubstr("/somewhere")));
   EXPECT_THAT(html, Not(HasSubstr("<b>")));
   EXPECT_THAT(html, HasSubstr("Released under the MIT License"));
@@ -269,7 +271,7 @@ TEST_F(BatchRun, ABrowserDrawsThroughputAndSpeedupBySize) {
   const tests::TempFolder scratch;
   if (!has_browser(scratch)) GTEST_SKIP() << "there is no chromium";
   const auto table = [](int rows) { return 9.0 + rows; };
-  const ReportOptions options{.row_time = [&](const RunInfo&) { return table; }};
+  const ReportOptions options{.row_times = [&](const RunInfo&) { return RowTimes{.one = table}; }};
   scratch.write("batches.html", to_html(build_report(store_, fill(), options), store_));
   const tests::ProgramResult page = drawn_page(scratch, scratch.file("batches.html"));
   EXPECT_THAT(page.err, Not(HasSubstr("CONSOLE")));

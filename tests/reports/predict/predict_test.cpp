@@ -190,6 +190,19 @@ TEST(StepCosts, TableBetweenWhatWasMeasured) {
   EXPECT_THROW(VerifyCost({}, table), base::InternalError);
 }
 
+TEST(StepCosts, ABatchHasItsOwnTableOrThatOfOne) {
+  RowTimes times;
+  EXPECT_FALSE(times);
+  EXPECT_FALSE(times.of(1));
+  EXPECT_FALSE(times.of(4));
+  times.one = [](int rows) { return 8.0 + 2 * rows; };
+  times.batches[4] = [](int rows) { return 100.0 * rows; };
+  EXPECT_TRUE(times);
+  EXPECT_EQ(times.of(1)(3), 14);
+  EXPECT_EQ(times.of(2)(3), 20);
+  EXPECT_EQ(times.of(4)(3), 300);
+}
+
 TEST(StepCosts, DraftTimeIsALineInDepth) {
   const auto timed = [](int depth, int64_t ns) {
     results::StepRecord s = step(depth, 0, 1);
@@ -289,11 +302,14 @@ TEST_F(PredictorTest, ADrafterThatStopsEarlierIsNotCut) {
 TEST_F(PredictorTest, AnotherDeviceAndBatches) {
   fill();
   PredictSources other = sources();
-  other.other = [](int rows) { return rows <= 8 ? 1.0 : 1.0 + (rows - 8) / 8.0; };
+  other.other.one = [](int rows) { return rows <= 8 ? 1.0 : 1.0 + (rows - 8) / 8.0; };
+  other.other.batches[2] = [](int rows) { return rows; };
   const Predictor p(other, *data_.arm("pld:k=4"));
   EXPECT_NEAR(p.predict({}).speedup->value, 20 / (9.9 + 0.2 + 0.3), 1e-9) << "rows are free";
   // Four answers: 20 rows cost 2.5, 4 rows 1.
   EXPECT_NEAR(p.predict({}, 4).speedup->value, 20 / (2.5 * 9.9 + 0.2 + 0.3), 1e-9);
+  // Two: by their own table 5 rows of each cost 5, 1 row 1.
+  EXPECT_NEAR(p.predict({}, 2).speedup->value, 20 / (5 * 9.9 + 0.2 + 0.3), 1e-9);
   EXPECT_NEAR(predictor().predict({}, 1).speedup->value, 20 / 12.0, 1e-9);
 }
 

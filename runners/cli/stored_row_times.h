@@ -5,7 +5,7 @@
 
 namespace evalrun::cli {
 
-// With its own model, in milliseconds; empty when it has none.
-reports::RowTime stored_row_time(const reports::RunInfo& run);
+// With its own model, in milliseconds, of one sequence and of its batches; empty when it has none.
+reports::RowTimes stored_row_times(const reports::RunInfo& run);
 
 }  // namespace evalrun::cli
