@@ -99,7 +99,9 @@ struct ClockRecord {
 // before the first step, but for the target's prompt.
 struct GpuBusy {
   int64_t prefill_ns = 0, draft_prefill_ns = 0, draft_ns = 0, verify_ns = 0, commit_ns = 0;
-  int64_t graph_misses = 0;  // meanwhile: set-up that belongs into the warm-up
+  // Meanwhile, and in a batch since another of its generations ended: set-up that belongs into the
+  // warm-up.
+  int64_t graph_misses = 0;
   bool operator==(const GpuBusy&) const = default;
 };
 

@@ -47,8 +47,11 @@ void mark_front(std::span<ReportRow> rows) {
 
 BatchBuilder::BatchBuilder(const results::ResultStore& store, const RunData& data,
                            const ReportOptions& options)
-    : store_(store), data_(data), designs_(data.prompts, options.scope), measures_(store, data) {
-  if (options.row_times) row_times_ = options.row_times(data.run);
+    : data_(data),
+      designs_(data.prompts, options.scope),
+      sources_{.store = store, .run = data},
+      measures_(store, data) {
+  if (options.row_times) sources_.tables = options.row_times(data.run);
   for (const PromptInfo& p : data.prompts) task_of_[p.id] = p.task;
   for (const ArmInfo& a : data.arms) cells_[a.id] = cells_of(data, a.id);
 }
@@ -58,7 +61,7 @@ void BatchBuilder::add(std::span<ReportRow> rows, const Tasks& tasks) const {
   for (const auto& [label, sizes] : rows_by_method(rows)) {
     const std::optional<Crossover> pays_up_to = crossover_of(sizes, tasks);
     for (ReportRow* r : sizes) r->batch->crossover = pays_up_to;
-    if (row_times_) predict(sizes, tasks);
+    if (sources_.tables) predict(sizes, tasks);
   }
   mark_front(rows);
 }
@@ -142,7 +145,7 @@ std::optional<Crossover> BatchBuilder::crossover_of(std::span<ReportRow* const> 
 void BatchBuilder::predict(std::span<ReportRow* const> sizes, const Tasks& tasks) const {
   const ArmInfo& alone = sizes.front()->arm;
   if (alone.batch != 1) return;
-  PredictSources sources{.store = store_, .run = data_, .tables = row_times_};
+  PredictSources sources = sources_;
   std::set<std::string> keys;
   for (const PromptInfo& p : data_.prompts)
     if (tasks.contains(p.task)) keys.insert(p.key);

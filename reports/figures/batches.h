@@ -38,10 +38,9 @@ class BatchBuilder {
   void predict(std::span<ReportRow* const> sizes, const Tasks& tasks) const;
   const ArmCells& cells(const ArmInfo& arm) const { return cells_.at(arm.id); }
 
-  const results::ResultStore& store_;
   const RunData& data_;
   PromptDesigns designs_;
-  RowTimes row_times_;
+  PredictSources sources_;  // all prompts
   RunBatchMeasures measures_;
   std::map<int64_t, std::string> task_of_;  // by prompt
   std::map<int64_t, ArmCells> cells_;       // by arm

@@ -8,14 +8,26 @@
 
 namespace evalrun::reports {
 
+namespace {
+
+// Steps of the generation `g`. Of a batch its parts of them: over all members they are the batch's
+// steps, as the shares of time are its time.
+constexpr const char* kStepsOfG =
+    "coalesce((SELECT sum(1.0 / m.members) FROM turn t JOIN batch_step m ON m.turn_id = t.id "
+    "WHERE t.generation_id = g.generation_id), g.steps)";
+
+}  // namespace
+
 GpuTotals::GpuTotals(const results::ResultStore& store, const RunData& data) {
   bool any = false;
   for (const ArmInfo& a : data.arms) any = any || a.device != "cpu";
   if (!any) return;
   store.query(
-      "SELECT arm_id, prompt_id, sum(steps), sum(decode_ns), count(*), count(verify_ns), "
-      "sum(draft_ns), sum(verify_ns), sum(commit_ns) FROM v_gpu WHERE run_id = ? AND fault = '' "
-      "GROUP BY arm_id, prompt_id",
+      fmt::format(
+          "SELECT arm_id, prompt_id, sum({}), sum(decode_ns), count(*), count(verify_ns), "
+          "sum(draft_ns), sum(verify_ns), sum(commit_ns) FROM v_gpu g WHERE run_id = ? AND "
+          "fault = '' GROUP BY arm_id, prompt_id",
+          kStepsOfG),
       {data.run.id}, [&](const results::Row& row) {
         Totals& t = totals_[{row.integer(0), row.integer(1)}];
         t.steps = row.number(2), t.decode_ns = row.number(3);
@@ -31,9 +43,11 @@ GpuTotals::GpuTotals(const results::ResultStore& store, const RunData& data) {
         return true;
       });
   store.query(
-      "SELECT a.label, sum(g.graph_misses), sum(g.steps) FROM v_gpu g JOIN arm a ON a.id = "
-      "g.arm_id WHERE g.run_id = ? AND g.fault = '' GROUP BY g.arm_id HAVING "
-      "sum(g.graph_misses) > 0",
+      fmt::format(
+          "SELECT a.label, sum(g.graph_misses), CAST(round(sum({})) AS INTEGER) FROM v_gpu g "
+          "JOIN arm a ON a.id = g.arm_id WHERE g.run_id = ? AND g.fault = '' GROUP BY g.arm_id "
+          "HAVING sum(g.graph_misses) > 0",
+          kStepsOfG),
       {data.run.id}, [&](const results::Row& row) {
         disturbances_.graph_misses[row.text(0)] = {row.integer(1), row.integer(2)};
         return true;

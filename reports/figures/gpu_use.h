@@ -17,7 +17,8 @@ namespace evalrun::reports {
 // Finished generations, all repeats; sums over sums.
 struct GpuUse {
   // Milliseconds of a step: the GPU was busy with each phase, by its own clock; the rest of the
-  // step's wall time was the host's. Absent where that was not measured.
+  // step's wall time was the host's. Of a batch: of a step of all its members. Absent where that
+  // was not measured.
   std::optional<double> draft_ms, verify_ms, commit_ms, host_ms;
   std::optional<double> busy;  // share of the wall time of decoding
 };

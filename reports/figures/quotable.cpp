@@ -2,17 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "reports/format.h"
 
 namespace evalrun::reports {
 
+namespace {
+
+bool is_too_noisy(const ReportRow& r) {
+  return r.arm.role == "aa" && r.speed.speedup && std::abs(*r.speed.speedup - 1) > kMostNoise;
+}
+
+}  // namespace
+
 std::vector<std::string> too_noisy(const Report& report, const std::string& dataset) {
   std::vector<std::string> reasons;
   for (const ReportRow& r : report.rows)
-    if (r.dataset == dataset && r.arm.role == "aa" && r.speed.speedup &&
-        std::abs(*r.speed.speedup - 1) > kMostNoise)
+    if (r.dataset == dataset && is_too_noisy(r))
       reasons.push_back(fmt::format("plain decoding{} against itself gives {}",
                                     r.arm.batch > 1 ? fmt::format(" at batch {}", r.arm.batch) : "",
                                     number(r.speed.speedup, 2)));
@@ -26,8 +34,13 @@ std::vector<std::string> not_quotable(const Report& report, const std::string& d
   return reasons;
 }
 
-std::optional<bool> quotable(const Report& report, const std::string& dataset) {
-  if (!not_quotable(report, dataset).empty()) return false;
+std::optional<bool> quotable(const Report& report, const ReportRow& row) {
+  const bool noisy =
+      std::any_of(report.rows.begin(), report.rows.end(), [&](const ReportRow& other) {
+        return other.dataset == row.dataset && other.arm.batch == row.arm.batch &&
+               is_too_noisy(other);
+      });
+  if (noisy || !report.conditions.quotable()) return false;
   return report.conditions.generations > 0 ? std::optional(true) : std::nullopt;
 }
 

@@ -43,7 +43,8 @@ struct SpeedFigures {
   std::optional<base::Interval> request_interval;
   double request_n_eff = 0;  // as n_eff
   // How long an answer's first token takes, which is the target's prefill of the first turn: the
-  // mean over answers, and the arm's over the reference's.
+  // mean over answers, and the arm's over the reference's. Absent in a batch, where the time of a
+  // prefill is a share and no wait: BatchFigures.
   std::optional<double> first_token_ms, first_token_ratio;
   std::optional<base::Interval> first_token_interval;  // of the ratio
   double first_token_n_eff = 0;
@@ -88,7 +89,8 @@ struct Acceptance {
 struct SpeedReasons {
   std::optional<double> t_ratio, draft_share, overhead, residual;
   // Bytes per second of the weights that the target's forwards read, over what this machine's
-  // memory gave before the run; absent where that was not measured.
+  // memory gave before the run; absent where that was not measured, and in a batch, whose forwards
+  // are shared.
   std::optional<double> bandwidth;
 };
 

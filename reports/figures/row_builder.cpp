@@ -182,9 +182,10 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
       reference == nullptr ? prompts_in(*own) : static_cast<int64_t>(pairs.prompts.size());
   r.counts.unpaired = pairs.unpaired;
   r.speed.tok_s = ratio(1e9 * pairs.method.n_decode, pairs.method.decode_ns);
-  r.speed.first_token_ms = ratio(pairs.method.first_token_ns, 1e6 * pairs.method.answers);
+  if (arm.batch == 1)
+    r.speed.first_token_ms = ratio(pairs.method.first_token_ns, 1e6 * pairs.method.answers);
   r.acceptance = acceptance(arm, pairs.method, *own, tasks);
-  r.why.bandwidth = bandwidth(pairs.method);
+  if (arm.batch == 1) r.why.bandwidth = bandwidth(pairs.method);
   r.same_tokens = same_tokens(arm, tasks);
   r.replay = replay(arm, tasks);
   const auto kept = [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); };
@@ -239,9 +240,10 @@ bool apart(const SpeedFigures& f) {
 
 SpeedFigures RowBuilder::speed(const PairColumns& pairs, bool against_itself) const {
   SpeedFigures f;
-  if (against_itself) {  // no estimate, no interval
+  const bool has_waits = pairs.batch == 1;  // of others only shares are here
+  if (against_itself) {                     // no estimate, no interval
     if (pairs.method.decode_ns > 0) f.speedup = f.geo = f.request = 1;
-    if (pairs.method.first_token_ns > 0) f.first_token_ratio = 1;
+    if (has_waits && pairs.method.first_token_ns > 0) f.first_token_ratio = 1;
     return f;
   }
   if (const auto geo = speedup_geo(pairs.decode, designs_.of(pairs.prompts, pairs.batch))) {
@@ -260,7 +262,7 @@ SpeedFigures RowBuilder::speed(const PairColumns& pairs, bool against_itself) co
     f.request_n_eff = request->n_eff;
   }
   // A ratio of times: the inverse of that of the speeds.
-  if (const auto first = headline(pairs, pairs.first_tokens)) {
+  if (const auto first = has_waits ? headline(pairs, pairs.first_tokens) : std::nullopt) {
     f.first_token_ratio = 1 / first->value;
     if (first->interval)
       f.first_token_interval = base::Interval{1 / first->interval->hi, 1 / first->interval->lo};

@@ -30,6 +30,7 @@ class SpeedTest {
     double fell;   // of "the speedup fell beyond the margin"
     double rose;   // of "the speedup rose beyond the margin"
   };
+  double margin_at(int64_t batch) const;
   void test(const ArmInfo& arm);
   void adjust();  // Holm, both sides by themselves
   void decide(const Tested& t);
@@ -39,15 +40,16 @@ class SpeedTest {
   const std::vector<RunData>& news_;
   PromptDesigns designs_;
   double alpha_;
-  // Changes of ln of the speedup: the margin, and the loss that was asked for.
-  double worst_ = 0, allowed_ = 0;
+  std::map<int64_t, double> floors_;  // by batch, of both sides
+  double max_regression_, allowed_;   // the loss that was asked for, and as ln of the speedup
   std::vector<Tested> tested_;
   SpeedChecks result_;
 };
 
-// |mean log ratio| of the A/A arms over all sessions of a side, the largest.
-double floor_of(const std::vector<RunData>& sessions) {
-  std::map<std::string, std::vector<double>> means;
+// |mean log ratio| of the A/A arms over all sessions of a side, by batch the largest of `floors`
+// and it.
+void add_floors(const std::vector<RunData>& sessions, std::map<int64_t, double>& floors) {
+  std::map<std::pair<int64_t, std::string>, std::vector<double>> means;
   for (const RunData& data : sessions)
     for (const ArmInfo& a : data.arms) {
       if (a.role != "aa") continue;
@@ -55,13 +57,15 @@ double floor_of(const std::vector<RunData>& sessions) {
           pair_with_reference(cells_of(data, a.id), cells_of(data, data.reference(a)->id),
                               [](int64_t) { return true; });
       const std::vector<double> logs = fastest_log_ratios(values_of(p.prompts));
-      if (!logs.empty()) means[a.label].push_back(base::mean(logs));
+      if (!logs.empty()) means[{a.batch, a.label}].push_back(base::mean(logs));
     }
-  double floor = 0;
-  for (const auto& [label, of_sessions] : means)
+  for (const auto& [arm, of_sessions] : means) {
+    double& floor = floors[arm.first];
     floor = std::max(floor, std::fabs(base::mean(of_sessions)));
-  return floor;
+  }
 }
+
+double log_of_loss(double share) { return std::log1p(-std::min(share, 0.99)); }
 
 // Chance of a mean as low as this if the true change were `limit`. Without any spread the test
 // degenerates to a comparison.
@@ -88,11 +92,21 @@ SpeedTest::SpeedTest(const std::vector<RunData>& bases, const std::vector<RunDat
     : bases_(bases),
       news_(news),
       designs_(bases.front().prompts, Scope::kFixedSet),
-      alpha_(options.level()) {
-  result_.noise_floor = std::max(floor_of(bases_), floor_of(news_));
-  result_.margin = std::max(options.max_regression, 2 * result_.noise_floor);
-  worst_ = std::log1p(-std::min(result_.margin, 0.99));
-  allowed_ = std::log1p(-std::min(options.max_regression, 0.99));
+      alpha_(options.level()),
+      max_regression_(options.max_regression),
+      allowed_(log_of_loss(options.max_regression)) {
+  add_floors(bases_, floors_);
+  add_floors(news_, floors_);
+  result_.margin = max_regression_;
+  for (const auto& [batch, floor] : floors_) {
+    result_.noise_floor = std::max(result_.noise_floor, floor);
+    result_.margin = std::max(result_.margin, margin_at(batch));
+  }
+}
+
+double SpeedTest::margin_at(int64_t batch) const {
+  const auto floor = floors_.find(batch);
+  return floor == floors_.end() ? max_regression_ : std::max(max_regression_, 2 * floor->second);
 }
 
 SpeedChecks SpeedTest::judge() {
@@ -108,7 +122,8 @@ void SpeedTest::test(const ArmInfo& arm) {
   const MatchedSessions m = match_sessions(bases_, news_, arm.label, "");
   GateCheck v = gate_check("speed", arm.label, Outcome::kInconclusive, "", 0);
   v.n = static_cast<int64_t>(m.logs_a.front().size());
-  v.margin = result_.margin;
+  v.margin = margin_at(arm.batch);
+  const double worst = log_of_loss(*v.margin);
   const auto t = session_change(m.logs_a, m.logs_b, Scope::kFixedSet, 1 - 2 * alpha_,
                                 designs_.of(m.prompts, arm.batch));
   if (!t) {
@@ -119,13 +134,13 @@ void SpeedTest::test(const ArmInfo& arm) {
     v.hi = std::expm1(t->interval.hi);
     // Noise widens what may be called a change, but never what may pass: a loss beyond the
     // asked-for limit that the data do not exclude stays open.
-    v.outcome = t->interval.lo > -worst_    ? Outcome::kImprovement
+    v.outcome = t->interval.lo > -worst     ? Outcome::kImprovement
                 : t->interval.lo > allowed_ ? Outcome::kOk
                                             : Outcome::kInconclusive;
     v.reason = tok_s_text(m);
     v.causes = causes_of(m.a, m.b, m.same_tokens < m.cells,
                          -allowed_);  // what is below the limit is no cause
-    tested_.push_back({result_.checks.size(), p_below(*t, worst_), 1 - p_below(*t, -worst_)});
+    tested_.push_back({result_.checks.size(), p_below(*t, worst), 1 - p_below(*t, -worst)});
   }
   result_.checks.push_back(std::move(v));
 }

@@ -10,7 +10,7 @@ namespace evalrun::reports {
 // A side is one session or several; sessions.h says how they are pooled.
 struct SpeedChecks {
   std::vector<GateCheck> checks;  // one per arm of the baseline that drafts
-  double noise_floor = 0;         // as GateResult
+  double noise_floor = 0;         // these two as GateResult
   double margin = 0;
 };
 SpeedChecks speed_checks(const std::vector<RunData>& bases, const std::vector<RunData>& news,

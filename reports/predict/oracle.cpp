@@ -101,8 +101,8 @@ class Oracle {
   Oracle(const results::ResultStore& store, const RunData& run, const SharedAnswers& shared,
          const RowTimes& tables)
       : shared_(shared),
-        verify_(load_verify_times(store, run.run.id, shared.arms.front()->model_hash,
-                                  shared.arms.front()->batch, 0),
+        verify_(VerifyTimes(store, run.run.id)
+                    .of(shared.arms.front()->model_hash, shared.arms.front()->batch, 0),
                 tables.of(static_cast<int>(shared.arms.front()->batch))) {
     for (size_t a = 0; a < shared.arms.size(); ++a) arms_.push_back(measure(a));
   }

@@ -71,8 +71,7 @@ Predictor::Predictor(const PredictSources& sources, const ArmInfo& arm)
                             "measure it again: evalrun run stores the steps of every answer");
   look_at_steps();
   // In a batch a step of n rows is the answer's part of a forward of n rows for each of them.
-  verify_.emplace(load_verify_times(sources.store, sources.run.run.id, arm.model_hash, arm.batch,
-                                    sources.left_out_arm),
+  verify_.emplace(sources.verify_times->of(arm.model_hash, arm.batch, sources.left_out_arm),
                   tables_.of(static_cast<int>(arm.batch)));
   if (!tables_ && !other_)
     notes_.push_back("the run has no T(n) table: between measured row counts T(n) is a line");

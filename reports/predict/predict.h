@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,6 +40,8 @@ struct PredictSources {
   std::function<bool(const std::string& key)> prompts = {};
   // Arm whose verify times must not be used: a prediction is compared with it.
   int64_t left_out_arm = 0;
+  // Of the run; copies share what is read.
+  std::shared_ptr<VerifyTimes> verify_times = std::make_shared<VerifyTimes>(store, run.run.id);
 };
 
 // Why nothing can be predicted from this arm: it drafts nothing, or shares no finished prompt with

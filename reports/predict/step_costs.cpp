@@ -23,17 +23,19 @@ double between(std::pair<double, double> a, std::pair<double, double> b, double 
 
 }  // namespace
 
-std::map<int, std::vector<double>> load_verify_times(const results::ResultStore& store,
-                                                     int64_t run_id, const std::string& model_hash,
-                                                     int64_t batch, int64_t left_out_arm) {
-  std::map<int, std::vector<double>> times;
-  store.query(
+const TimesByRows& VerifyTimes::of(const std::string& model_hash, int64_t batch,
+                                   int64_t left_out_arm) {
+  const auto [found, is_new] = read_.try_emplace({model_hash, batch, left_out_arm});
+  TimesByRows& times = found->second;
+  if (!is_new) return times;
+  store_.query(
       "SELECT s.rows, s.verify_ns FROM arm a JOIN generation g ON g.arm_id = a.id"
       " JOIN turn t ON t.generation_id = g.id JOIN step s ON s.turn_id = t.id"
       " WHERE a.run_id = ? AND a.model_hash = ? AND a.batch = ? AND a.id <> ?"
       " AND g.status = 'ok' AND g.fault = ''",
-      {run_id, model_hash, batch, left_out_arm}, [&](const results::Row& r) {
-        times[static_cast<int>(r.integer(0))].push_back(r.number(1));
+      {run_id_, model_hash, batch, left_out_arm}, [&](const results::Row& r) {
+        TimeSum& sum = times[static_cast<int>(r.integer(0))];
+        ++sum.n, sum.ns += r.number(1);
         return true;
       });
   return times;
@@ -45,13 +47,12 @@ RowTime RowTimes::of(int sequences) const {
   return [time = one, sequences](int rows) { return time(rows * sequences); };
 }
 
-VerifyCost::VerifyCost(const std::map<int, std::vector<double>>& times, RowTime table)
-    : table_(std::move(table)) {
+VerifyCost::VerifyCost(const TimesByRows& times, RowTime table) : table_(std::move(table)) {
   size_t most = 0;
-  for (const auto& [rows, list] : times) most = std::max(most, list.size());
+  for (const auto& [rows, sum] : times) most = std::max(most, sum.n);
   EVALRUN_CHECK(most > 0, "no step has a time");
-  for (const auto& [rows, list] : times)
-    if (list.size() >= std::min(most, kLeastSteps)) known_[rows] = base::mean(list);
+  for (const auto& [rows, sum] : times)
+    if (sum.n >= std::min(most, kLeastSteps)) known_[rows] = sum.ns / static_cast<double>(sum.n);
 }
 
 double VerifyCost::ns(int rows) const {

@@ -1,11 +1,14 @@
 // What the phases of a step cost in a run, as functions of rows and depth: from its stored steps,
 // and between and beyond them from the run's T(n) table.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 
 #include "reports/predict/step_trace.h"
 
@@ -13,6 +16,28 @@ namespace evalrun::reports {
 
 // Time of a forward by its number of rows, in any unit; empty = not known.
 using RowTime = std::function<double(int rows)>;
+
+// How many times there are, and their sum in nanoseconds.
+struct TimeSum {
+  size_t n = 0;
+  double ns = 0;
+};
+using TimesByRows = std::map<int, TimeSum>;
+
+// Verify times of all steps of a run by their rows, whatever method took them. The store must
+// outlive it.
+class VerifyTimes {
+ public:
+  VerifyTimes(const results::ResultStore& store, int64_t run_id) : store_(store), run_id_(run_id) {}
+  // Of arms that decode the model of this hash in batches of this size, but for one that is left
+  // out (0 = none). Those of a batch are shares of its steps. Read once.
+  const TimesByRows& of(const std::string& model_hash, int64_t batch, int64_t left_out_arm);
+
+ private:
+  const results::ResultStore& store_;
+  int64_t run_id_;
+  std::map<std::tuple<std::string, int64_t, int64_t>, TimesByRows> read_;
+};
 
 // The same of a machine, in one unit: of one sequence, and by number of sequences, each of which
 // has so many rows.
@@ -31,9 +56,8 @@ struct RowTimes {
 class VerifyCost {
  public:
   static constexpr size_t kLeastSteps = 50;
-  // Times of forwards by rows, in nanoseconds; one count of rows must have enough of them, or the
-  // most there are is taken.
-  VerifyCost(const std::map<int, std::vector<double>>& times, RowTime table);
+  // One count of rows must have enough times, or the most there are is taken.
+  VerifyCost(const TimesByRows& times, RowTime table);
   double ns(int rows) const;
 
  private:
@@ -56,12 +80,5 @@ class DraftCost {
   double nothing_ = 0, base_ = 0, slope_ = 0;
   bool assumed_ = false;
 };
-
-// Verify times in nanoseconds of all steps of a run by their rows, whatever method took them: arms
-// that decode the model of this hash in batches of this size, but for one that is left out (0 =
-// none). Those of a batch are shares of its steps.
-std::map<int, std::vector<double>> load_verify_times(const results::ResultStore& store,
-                                                     int64_t run_id, const std::string& model_hash,
-                                                     int64_t batch, int64_t left_out_arm);
 
 }  // namespace evalrun::reports

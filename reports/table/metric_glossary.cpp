@@ -20,7 +20,8 @@ std::span<const MetricInfo> metric_glossary() {
        "v_sample", "speedup"},
       {"first_token_ms",
        "milliseconds that the first token of an answer takes: the target's prefill of the first "
-       "turn, mean over answers; the drafter's prefill comes after it",
+       "turn, mean over answers; the drafter's prefill comes after it; not in a batch, whose table "
+       "has TTFT",
        "v_sample", "speedup"},
       {"first_token_ratio",
        "the time to the first token over that of the baseline arm, same prompts; above 1 it comes "

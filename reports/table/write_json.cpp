@@ -113,7 +113,7 @@ Json row_of(const Report& report, const ReportRow& r) {
   const GpuUse gpu = r.gpu.value_or(GpuUse{});
   const Estimate* joules = r.energy ? &r.energy->joules_per_token : nullptr;
   const Estimate* gain = r.energy && r.energy->gain ? &*r.energy->gain : nullptr;
-  const std::optional<bool> may_be_quoted = quotable(report, r.dataset);
+  const std::optional<bool> may_be_quoted = quotable(report, r);
   const auto estimated = [](const Estimate* e) { return e ? Json(e->value) : Json(nullptr); };
   const auto interval = [](const Estimate* e) { return e ? e->interval : std::nullopt; };
   Json row{

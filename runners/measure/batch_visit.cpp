@@ -128,8 +128,15 @@ void BatchVisit::end(Seat& seat) {
   results::GenerationRecord& g = seat.g;
   const auto wall = static_cast<double>(clock_.now_ns() - seat.begin);
   seat.watch->describe(g);
+  take_graph_misses(g);
   if (wall > 0) leave_share(g, std::min(1.0, static_cast<double>(shares_of(g)) / wall));
   hand_over(seat);
+}
+
+void BatchVisit::take_graph_misses(results::GenerationRecord& g) {
+  if (!g.gpu || !g.gpu->busy) return;
+  const int64_t now = engine::device_time().graph_misses;
+  g.gpu->busy->graph_misses = now - std::exchange(graph_misses_, now);
 }
 
 void BatchVisit::end_failed(Seat& seat, const std::exception& why) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/device_time.h"
 #include "engine/session.h"
 #include "methods/decode_batch.h"
 #include "results/records.h"
@@ -61,6 +62,8 @@ class BatchVisit final : public methods::BatchSource {
 
   std::unique_ptr<Seat> seat_next();
   void end(Seat& seat);
+  // Forwards are of all that are under way: a miss counts for who ends next, not for each of them.
+  void take_graph_misses(results::GenerationRecord& g);
   void end_failed(Seat& seat, const std::exception& why);
   void hand_over(Seat& seat);
 
@@ -72,6 +75,8 @@ class BatchVisit final : public methods::BatchSource {
   Hooks hooks_;
   size_t given_ = 0;  // of members_, to slots
   int wanted_left_ = 0;
+  // Of the device so far, when a generation was described last.
+  int64_t graph_misses_ = engine::device_time().graph_misses;
   int64_t outside_ns_ = 0;                    // so far, spent here
   int64_t batch_ns_ = 0;                      // the clock without it, when it came here last
   std::exception_ptr thrown_;                 // by `ended`

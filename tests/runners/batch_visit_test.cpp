@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "engine/base/error.h"
+#include "engine/device_time.h"
 #include "runners/measure/batch_calls.h"
 #include "runners/plan/waves.h"
 #include "tests/methods/support/drafters.h"
@@ -377,6 +378,28 @@ TEST_F(BatchVisitTest, EnergyIsSharedLikeTime) {
     energy += static_cast<double>(*g.clock->energy_mj);
   }
   EXPECT_NEAR(energy, static_cast<double>(clock_.now - begin), 2) << "nothing twice";
+}
+
+// A forward without its graph is of all that are under way.
+TEST_F(BatchVisitTest, AGraphThatWasMissedCountsOnce) {
+  for (const BatchMode mode : kBothModes) {
+    use_slots(3);
+    session_->set_time_device();
+    int64_t misses = 0;
+    on_draft_ = [&misses] { ++misses, ++engine::device_time().graph_misses; };
+    const std::vector<int> prompts =
+        mode == BatchMode::kStatic ? std::vector{0, 2, 4} : std::vector{0, 1, 2, 3, 4};
+    decode(call_of(mode, prompts));
+    int64_t stored = 0;
+    for (const auto& [prompt, g] : ended_) {
+      ASSERT_TRUE(g.gpu && g.gpu->busy) << prompt;
+      stored += g.gpu->busy->graph_misses;
+    }
+    EXPECT_EQ(ended_.size(), prompts.size());
+    EXPECT_GT(misses, 3);
+    EXPECT_EQ(stored, misses);
+    on_draft_ = {};
+  }
 }
 
 class PendingCalls : public ::testing::Test {

@@ -42,6 +42,7 @@ class FakeSession final : public engine::Session {
                                        std::span<float> state)>;
   void set_masks(int width, MaskTable table) { width_ = width, masks_ = std::move(table); }
   void set_device(const std::string& device) { options_.device = device; }  // by name alone
+  void set_time_device() { options_.time_device = true; }
   const engine::SessionOptions& options() const override { return options_; }
   std::string isa() const override { return "fake"; }
   int n_threads() const override { return 1; }

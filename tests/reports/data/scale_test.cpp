@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "reports/compare/compare.h"
 #include "reports/figures/report.h"
+#include "tests/reports/batch_run.h"
 #include "tests/reports/data/query_watch.h"
 #include "tests/reports/data/scale_store.h"
 #include "tests/results/synthetic.h"
@@ -95,6 +97,28 @@ TEST_F(ScaleTest, AReportWithoutTalliesIsTheSame) {
 TEST_F(ScaleTest, AComparisonReadsItsTwoRuns) {
   EXPECT_THAT(compare_runs(store_, 1, store_, 3).arms, SizeIs(2 * 6));
   EXPECT_GT(check_plans(), 5u);
+}
+
+// However many data sets and methods are predicted from them.
+TEST_F(BatchRun, VerifyTimesAreReadOnceForAReport) {
+  const int64_t run = fill();
+  store_.execute("UPDATE prompt SET task = 'mbpp' WHERE name IN ('gsm8k/2', 'gsm8k/3')");
+  tests::QueryWatch watch;
+  const results::ResultStore store(store_.path(), results::ResultStore::Mode::kReadOnly);
+  const std::map<int, double> table = {{1, 10}, {2, 12}, {3, 11}, {6, 30}};
+  const Report r = build_report(store, run, {.row_times = [&](const RunInfo&) {
+                                  RowTimes times;
+                                  times.one = [&](int n) { return table.at(n); };
+                                  return times;
+                                }});
+  for (const char* dataset : {"gsm8k", "mbpp", "all"})
+    EXPECT_TRUE(row(r, "pld:k=4, batch 2", dataset).batch->predicted) << dataset;
+  const std::vector<tests::WatchedQuery> queries = watch.take();
+  EXPECT_EQ(std::count_if(queries.begin(), queries.end(),
+                          [](const tests::WatchedQuery& q) {
+                            return q.sql.find("a.model_hash = 'cafe'") != q.sql.npos;
+                          }),
+            1);
 }
 
 TEST_F(ScaleTest, AFullScanIsFound) {

@@ -171,6 +171,63 @@ TEST_F(BatchRun, EveryBatchHasANoiseFloor) {
   EXPECT_THAT(text, HasSubstr("plain decoding at batch 2 against itself gives 0.91"));
 }
 
+TEST_F(BatchRun, ANoisyBatchLeavesTheOthersQuotable) {
+  const int64_t run = fill();
+  store_.execute("UPDATE arm SET role = 'aa', label = 'ar, batch 2 (A/A)' WHERE id = ?",
+                 {arms_.at({true, 2})});
+  const Report r = build_report(store_, run);
+  EXPECT_THAT(to_text(r), HasSubstr("Not quotable: plain decoding at batch 2 against itself"));
+  for (const auto& one : nlohmann::json::parse(to_json(r)))
+    EXPECT_EQ(one["quotable"], one["batch"] == 2 ? nlohmann::json(false) : nlohmann::json(nullptr))
+        << one["method"] << ": without clocks nothing speaks for it";
+}
+
+// What a prefill took of the batch is not what its answer waited for, and a forward that reads the
+// weights is of all members.
+TEST_F(BatchRun, SharesAreNeitherWaitsNorBandwidth) {
+  const int64_t run = fill();
+  store_.add_environment(run, "read_bandwidth", "20000000000");
+  store_.add_environment(run, "forward_bytes", "100000000");
+  const Report r = build_report(store_, run);
+  for (const char* arm : {"ar", "pld:k=4"}) {
+    const ReportRow& alone = row(r, arm, "gsm8k");
+    EXPECT_NEAR(alone.speed.first_token_ms.value(), 50, 1e-9);
+    EXPECT_NEAR(alone.speed.first_token_ratio.value(), 1, 1e-12);
+    EXPECT_TRUE(alone.why.bandwidth);
+    const ReportRow& together = row(r, std::string(arm) + ", batch 2", "gsm8k");
+    EXPECT_FALSE(together.speed.first_token_ms);
+    EXPECT_FALSE(together.speed.first_token_ratio);
+    EXPECT_FALSE(together.speed.first_token_interval);
+    EXPECT_FALSE(together.why.bandwidth);
+  }
+  // Of throughput, prefill included: that is in the shares.
+  EXPECT_NEAR(*row(r, "pld:k=4, batch 2", "gsm8k").speed.request, 292.0 / 301, 1e-9);
+  const nlohmann::json together = nlohmann::json::parse(to_json(r)).at(3);
+  for (const char* key : {"first_token_ms", "first_token_ratio", "first_token_ratio_lo",
+                          "first_token_ratio_n_eff", "bandwidth_share"})
+    EXPECT_TRUE(together.at(key).is_null()) << key;
+  EXPECT_EQ(together["ttft_ms_p50"], 100.0);
+}
+
+// pld's four steps at batch 2 took 101 ms, of which the GPU verified nine tenths.
+TEST_F(BatchRun, GpuTimesAreOfAStepOfAllMembers) {
+  const int64_t run = fill();
+  store_.execute("UPDATE arm SET device = 'cuda:0'");
+  store_.execute(
+      "INSERT INTO gpu (generation_id, slowed_by, draft_ns, verify_ns, commit_ns, graph_misses) "
+      "SELECT generation_id, '', 0, sum(decode_ns) * 9 / 10, 0, 1 FROM turn GROUP BY "
+      "generation_id");
+  const Report r = build_report(store_, run);
+  const GpuUse together = *row(r, "pld:k=4, batch 2", "gsm8k").gpu;
+  EXPECT_NEAR(*together.verify_ms, 0.9 * 101 / 4, 1e-9);
+  EXPECT_NEAR(*together.host_ms, 0.1 * 101 / 4, 1e-9);
+  EXPECT_NEAR(*together.busy, 0.9, 1e-12);
+  EXPECT_NEAR(*row(r, "pld:k=4", "gsm8k").gpu->verify_ms, 0.9 * 11, 1e-9);
+  EXPECT_EQ(r.gpu_disturbances.graph_misses.at("pld:k=4, batch 2"),
+            (std::pair<int64_t, int64_t>{4, 4}));
+  EXPECT_EQ(r.gpu_disturbances.graph_misses.at("pld:k=4"), (std::pair<int64_t, int64_t>{4, 7}));
+}
+
 TEST(BatchPercentiles, AreValuesByRank) {
   EXPECT_FALSE(percentiles({}).has_value());
   EXPECT_FALSE(percentiles({{.ms = 3, .weight = 0}}).has_value());

@@ -384,6 +384,32 @@ TEST_F(GateTest, TheMarginIsNeverBelowTwiceTheNoiseFloor) {
   EXPECT_EQ(g.code, ExitCode::kInconclusive) << to_text(g);
 }
 
+// The A/A arm of batch 8 is 12 % slower than its twin. That says nothing about batch 1.
+TEST_F(GateTest, EveryBatchHasTheMarginOfItsOwnNoise) {
+  for (SyntheticArm a : tests::usual_arms()) {
+    a.label = a.role == "aa" ? "ar, batch 8 (A/A)" : a.label + ", batch 8";
+    a.batch = 8;
+    a.settings["batch_mode"] = "static";
+    run_.arms.push_back(std::move(a));
+  }
+  const Spoil biased = [](GenerationRecord& g, const SyntheticArm& a, int) {
+    if (a.role == "aa" && a.batch == 8) g.turns[0].decode_ns = g.turns[0].decode_ns * 112 / 100;
+  };
+  const Spoil both = [&](GenerationRecord& g, const SyntheticArm& a, int prompt) {
+    biased(g, a, prompt);
+    slower(1.1)(g, a, prompt);
+  };
+  const GateResult g = gate(measure("a", biased, 0), measure("b", both, 0));
+  const GateCheck& alone = find(g, "speed", "pld:k=4");
+  const GateCheck& together = find(g, "speed", "pld:k=4, batch 8");
+  EXPECT_DOUBLE_EQ(*alone.margin, 0.03);
+  EXPECT_EQ(alone.outcome, Outcome::kRegression) << to_text(g);
+  EXPECT_NEAR(*together.margin, 2 * std::log(1.12), 1e-6);
+  EXPECT_EQ(together.outcome, Outcome::kInconclusive) << to_text(g);
+  EXPECT_NEAR(g.noise_floor, std::log(1.12), 1e-6);
+  EXPECT_NEAR(g.margin, 2 * std::log(1.12), 1e-6);
+}
+
 TEST_F(GateTest, AWrongAcceptanceIsACorrectnessFailure) {
   const int64_t a = measure("a");
   const GateResult g =

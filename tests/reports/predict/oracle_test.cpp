@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -131,10 +132,10 @@ TEST(OracleKnowledge, BoundsHoldTheTruth) {
 
 class OracleReportTest : public ReportTest {
  protected:
-  OracleReport oracle(const std::vector<tests::SyntheticArm>& arms) {
+  OracleReport oracle(const std::vector<tests::SyntheticArm>& arms, const RowTime& table = {}) {
     run_.arms = arms;
     const RunData data = load_run(store_, tests::fill(store_, run_));
-    return oracle_report(store_, data, load_shared_answers(store_, data), {});
+    return oracle_report(store_, data, load_shared_answers(store_, data), table);
   }
   // The arm's steps are those of a drafter with these right tokens.
   void draft(const std::string& label, int length, uint64_t seed) {
@@ -186,6 +187,25 @@ TEST_F(OracleReportTest, RowsNeededAndTheReport) {
   EXPECT_FALSE(r.rows[1].best_speedup.most) << "a look-up's drafts depend on where they begin";
   EXPECT_FALSE(r.rows[2].best_speedup.most);
   EXPECT_EQ(r.rows[2].arm, "");
+}
+
+// A step of n rows in a batch of two is a part of a forward of 2 n: between the measured one and
+// five rows the table's kink lies elsewhere.
+TEST_F(OracleReportTest, ABatchHasTheTableAtTheRowsOfAllItsAnswers) {
+  draft("sps:k=4", 4, 1);
+  const RowTime kinked = [](int rows) { return rows <= 6 ? 10.0 : 10.0 + 4 * (rows - 6); };
+  const auto best_of = [&](int batch, const RowTime& table) {
+    std::vector<tests::SyntheticArm> arms = {tests::usual_arms()[0], arm("sps:k=4", "sps")};
+    for (tests::SyntheticArm& a : arms) {
+      a.batch = batch;
+      if (batch > 1) a.settings["batch_mode"] = "static";
+    }
+    run_.key += "x";
+    return oracle(arms, table).rows.at(0).best_speedup.least;
+  };
+  const double two = best_of(2, kinked);
+  EXPECT_DOUBLE_EQ(two, best_of(1, [&](int rows) { return kinked(2 * rows); }));
+  EXPECT_GT(std::abs(two - best_of(1, kinked)), 0.01);
 }
 
 TEST_F(OracleReportTest, AnswersThatArmsDoNotShareAreLeftOut) {

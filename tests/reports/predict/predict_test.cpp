@@ -174,11 +174,9 @@ TEST(TreePlaces, BestPathsAreConnectedAndInOrder) {
 }
 
 TEST(StepCosts, TableBetweenWhatWasMeasured) {
-  std::map<int, std::vector<double>> times;
-  times[1].assign(50, 10);
-  times[5].assign(50, 20);
-  times[5].resize(100, 40);
-  times[3].assign(49, 99);  // too few to say anything
+  const TimesByRows times = {{1, {.n = 50, .ns = 50 * 10}},
+                             {5, {.n = 100, .ns = 50 * 20 + 50 * 40}},
+                             {3, {.n = 49, .ns = 49 * 99}}};  // too few to say anything
   const auto table = [](int rows) { return 8.0 + 2 * rows; };
   const VerifyCost with(times, table), without(times, {});
   EXPECT_DOUBLE_EQ(with.ns(1), 10);
@@ -288,6 +286,26 @@ TEST_F(PredictorTest, ShorterDraftsCostLess) {
   // Between 9.9 ms of one row and 11.5 of five; drafting in proportion.
   EXPECT_NEAR(p.t_ratio, 10.3 / 9.9, 1e-9);
   EXPECT_NEAR(p.speedup->value, 20 / (10.3 + 0.05 + 0.3), 1e-9);
+}
+
+TEST_F(PredictorTest, VerifyTimesAreReadOnce) {
+  fill();
+  VerifyTimes times(store_, id_);
+  const TimesByRows& all = times.of("cafe", 1, 0);
+  ASSERT_TRUE(all.contains(5));
+  const size_t steps = all.at(5).n;
+  EXPECT_GT(steps, 0u);
+  const int64_t out = data_.arm("pld:k=4")->id;
+  EXPECT_FALSE(times.of("cafe", 1, out).contains(5)) << "the arm left out has them alone";
+  EXPECT_TRUE(times.of("cafe", 2, 0).empty());
+  EXPECT_TRUE(times.of("another", 1, 0).empty());
+  store_.execute("DELETE FROM step");
+  EXPECT_EQ(&times.of("cafe", 1, 0), &all);
+  EXPECT_EQ(all.at(5).n, steps);
+  EXPECT_TRUE(times.of("cafe", 1, out + 100).empty());
+  // A predictor asks the sources' own, and copies of the sources have the same.
+  const PredictSources source = sources(), copy = source;
+  EXPECT_EQ(source.verify_times, copy.verify_times);
 }
 
 TEST_F(PredictorTest, ADrafterThatStopsEarlierIsNotCut) {
