@@ -23,11 +23,10 @@ GpuTotals::GpuTotals(const results::ResultStore& store, const RunData& data) {
   for (const ArmInfo& a : data.arms) any = any || a.device != "cpu";
   if (!any) return;
   store.query(
-      fmt::format(
-          "SELECT arm_id, prompt_id, sum({}), sum(decode_ns), count(*), count(verify_ns), "
-          "sum(draft_ns), sum(verify_ns), sum(commit_ns) FROM v_gpu g WHERE run_id = ? AND "
-          "fault = '' GROUP BY arm_id, prompt_id",
-          kStepsOfG),
+      fmt::format("SELECT arm_id, prompt_id, sum({}), sum(decode_ns), count(*), count(verify_ns), "
+                  "sum(draft_ns), sum(verify_ns), sum(commit_ns) FROM v_gpu g WHERE run_id = ? AND "
+                  "fault = '' GROUP BY arm_id, prompt_id",
+                  kStepsOfG),
       {data.run.id}, [&](const results::Row& row) {
         Totals& t = totals_[{row.integer(0), row.integer(1)}];
         t.steps = row.number(2), t.decode_ns = row.number(3);

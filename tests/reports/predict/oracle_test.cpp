@@ -135,7 +135,7 @@ class OracleReportTest : public ReportTest {
   OracleReport oracle(const std::vector<tests::SyntheticArm>& arms, const RowTime& table = {}) {
     run_.arms = arms;
     const RunData data = load_run(store_, tests::fill(store_, run_));
-    return oracle_report(store_, data, load_shared_answers(store_, data), table);
+    return oracle_report(store_, data, load_shared_answers(store_, data), {.one = table});
   }
   // The arm's steps are those of a drafter with these right tokens.
   void draft(const std::string& label, int length, uint64_t seed) {
