@@ -32,7 +32,7 @@ class CacheBlocks {
   int64_t lacking(std::span<const SequenceLength> wanted) const;
   // Gives them what they lack; more must not be asked for than is free.
   void take(std::span<const SequenceLength> wanted);
-  // Takes back the blocks behind the first `length` positions.
+  // Takes back the blocks that the first `length` positions do not reach into.
   void give_back(int sequence, int length);
 
   int64_t n_blocks() const { return n_blocks_; }

@@ -50,6 +50,8 @@ struct StepTimes {
  private:
   StepTimes() = default;
 };
+// The part of `ns` that belongs to places [before, before + own) of `all`: parts of neighbours add
+// up to the whole, whatever is rounded.
 inline int64_t share_of(int64_t ns, int64_t before, int64_t own, int64_t all) {
   return ns * (before + own) / all - ns * before / all;
 }

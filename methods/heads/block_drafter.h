@@ -68,7 +68,7 @@ class BlockDrafter : public Drafter {
 
   engine::Session* target_ = nullptr;
   int sequence_ = 0;                               // of the target
-  Feed root_;                                      // of the draft at hand
+  Feed root_;                                      // of the current draft
   int begin_ = 0;                                  // its first pair that is not committed yet
   int root_row_ = 0;                               // first row of the root block
   std::vector<std::vector<float>> root_features_;  // [k]

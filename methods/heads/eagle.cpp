@@ -132,7 +132,7 @@ class StaticDrafter final : public PairDrafter {
   const std::shared_ptr<SlotDists> dists_;
   RankedChoices choices_;
   size_t prompt_ = 0;  // tokens
-  // Of the draft at hand.
+  // Of the current draft.
   std::span<const int32_t> text_;
   int64_t position_ = 0;  // of its first token
   int depth_ = 0;
@@ -230,7 +230,7 @@ class DynamicDrafter final : public PairDrafter {
 
   const engine::RowCostTable* const costs_;
   ConfidenceTree tree_;
-  // Of the draft at hand.
+  // Of the current draft.
   std::span<const int32_t> text_;
   int levels_ = 0, level_ = 0;  // at most, and seen
   std::span<const int> nodes_;  // of the current forward

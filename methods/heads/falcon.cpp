@@ -137,7 +137,7 @@ class FalconDrafter final : public BlockDrafter {
   const std::shared_ptr<SlotDists> dists_;
   RankedChoices choices_;
   size_t prompt_ = 0;  // tokens
-  // Of the draft at hand.
+  // Of the current draft.
   std::span<const int32_t> text_;
   int64_t position_ = 0;  // of its first token
   int depth_ = 0;
@@ -255,7 +255,7 @@ class DynamicFalconDrafter final : public BlockDrafter {
 
   const engine::RowCostTable* const costs_;
   ConfidenceTree tree_;
-  // Of the draft at hand.
+  // Of the current draft.
   std::span<const int32_t> text_;
   int levels_ = 0, level_ = 0;              // at most, and seen
   std::span<const int> nodes_;              // of the current forward

@@ -82,7 +82,7 @@ class MedusaDrafter final : public Drafter {
   engine::Session* target_ = nullptr;
   int sequence_ = 0;   // of the target
   size_t prompt_ = 0;  // tokens
-  // Of the draft at hand.
+  // Of the current draft.
   int64_t position_ = 0;  // of its first token
   int depth_ = 0;
   int place_ = -1;  // in the look; -1 = not looked yet

@@ -113,28 +113,21 @@ void MedusaHeads::run() {
 
 void MedusaHeads::draw(int n, engine::InputView rows) {
   draws_.clear();
-  drawn_.assign(static_cast<size_t>(rows.rows), {});
-  int tokens = 0;
+  drawn_.begin(rows.rows);
   for (int k = 0; k < n; ++k)
     for (int p = 0; p < n_places_; ++p) {
       const auto& asked = places_[static_cast<size_t>(p)].asked;
       if (static_cast<size_t>(k) >= asked.size()) continue;
       draws_.push_back(asked[static_cast<size_t>(k)]);
       draws_.back().row = k * n_places_ + p;
-      const int own = static_cast<int>(draws_.back().uniforms.size());
-      drawn_[static_cast<size_t>(draws_.back().row)] = {tokens, own};
-      tokens += own;
+      drawn_.add(draws_.back());
     }
-  tokens_ = session_->draw(outputs(n), rows, {sampling_, dists_, draws_});
+  drawn_.set(session_->draw(outputs(n), rows, {sampling_, dists_, draws_}));
 }
 
 engine::RowScores MedusaHeads::scores(int place, int head) const {
   const int row = head * n_places_ + place;
-  if (dists_ == nullptr) return scores_.row(row);
-  const Drawn& drawn = drawn_[static_cast<size_t>(row)];
-  engine::RowScores scores;
-  scores.drawn = tokens_.subspan(static_cast<size_t>(drawn.first), static_cast<size_t>(drawn.n));
-  return scores;
+  return dists_ == nullptr ? scores_.row(row) : drawn_.scores(row);
 }
 
 }  // namespace evalrun::methods

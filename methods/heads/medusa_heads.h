@@ -8,6 +8,7 @@
 #include "engine/row_program.h"
 #include "engine/session.h"
 #include "methods/heads/adapter.h"
+#include "methods/heads/drawn_rows.h"
 #include "methods/method.h"
 
 namespace evalrun::methods {
@@ -64,14 +65,11 @@ class MedusaHeads final : public DraftGroup {
     int heads = 0;
     std::vector<engine::DistributionDraw> asked;  // [head]
   };
-  struct Drawn {  // tokens of a row among all that were drawn
-    int first = 0, n = 0;
-  };
   int best_ = 0;
   engine::DistributionStore* dists_ = nullptr;
   const engine::SamplingParams* sampling_ = nullptr;
   engine::Session* session_ = nullptr;
-  // Of the look at hand.
+  // Of the current look.
   std::vector<Place> places_;  // the first n_places_ of them
   int n_places_ = 0;
   std::vector<float> states_;                             // [place][d]
@@ -79,8 +77,7 @@ class MedusaHeads final : public DraftGroup {
   engine::RowProgram program_;
   std::vector<engine::DistributionDraw> draws_;
   engine::Scores scores_;
-  std::span<const int32_t> tokens_;
-  std::vector<Drawn> drawn_;  // [row]
+  DrawnRows drawn_;
 };
 
 }  // namespace evalrun::methods

@@ -93,7 +93,7 @@ class MaskDrafter final : public Drafter {
   // What is there of the next draft: states_ of its masks, or choices_.
   enum class Have { kNothing, kStates, kChoices } have_ = Have::kNothing;
   int skipped_ = 0;            // masks in front that are void (MaskPlan::reuse)
-  int depth_ = 0;              // of the draft at hand
+  int depth_ = 0;              // of the current draft
   int first_read_ = 0;         // its first mask's row of the product
   std::vector<Group> groups_;  // of this step
   std::vector<float> states_;  // [masks, d_model]

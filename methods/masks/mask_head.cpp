@@ -19,22 +19,13 @@ void MaskHead::run() {
     scores_ = session_->score({&head, 1}, states, best_);
     return;
   }
-  drawn_.assign(static_cast<size_t>(rows()), {});
-  int tokens = 0;
-  for (const engine::DistributionDraw& draw : draws_) {
-    const int own = static_cast<int>(draw.uniforms.size());
-    drawn_[static_cast<size_t>(draw.row)] = {tokens, own};
-    tokens += own;
-  }
-  tokens_ = session_->draw({&head, 1}, states, {sampling_, dists_, draws_});
+  drawn_.begin(rows());
+  for (const engine::DistributionDraw& draw : draws_) drawn_.add(draw);
+  drawn_.set(session_->draw({&head, 1}, states, {sampling_, dists_, draws_}));
 }
 
 engine::RowScores MaskHead::scores(int row) const {
-  if (dists_ == nullptr) return scores_.row(row);
-  const Drawn& drawn = drawn_[static_cast<size_t>(row)];
-  engine::RowScores scores;
-  scores.drawn = tokens_.subspan(static_cast<size_t>(drawn.first), static_cast<size_t>(drawn.n));
-  return scores;
+  return dists_ == nullptr ? scores_.row(row) : drawn_.scores(row);
 }
 
 }  // namespace evalrun::methods

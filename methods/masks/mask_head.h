@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/session.h"
+#include "methods/heads/drawn_rows.h"
 #include "methods/method.h"
 
 namespace evalrun::methods {
@@ -28,7 +29,6 @@ class MaskHead final : public DraftGroup {
   void begin() override {
     states_.clear();
     draws_.clear();
-    drawn_.clear();
   }
   // Final hidden states, [n, d_model], which are copied. Returns the first one's row. The product
   // is the session's, the same for all.
@@ -39,9 +39,6 @@ class MaskHead final : public DraftGroup {
   engine::RowScores scores(int row) const;
 
  private:
-  struct Drawn {  // tokens of a row among all that were drawn
-    int first = 0, n = 0;
-  };
   int rows() const { return static_cast<int>(states_.size()) / head_->in(); }
 
   const std::shared_ptr<const engine::WeightMatrix> head_;
@@ -52,9 +49,8 @@ class MaskHead final : public DraftGroup {
   engine::Session* session_ = nullptr;
   std::vector<float> states_;                    // [row][d_model]
   std::vector<engine::DistributionDraw> draws_;  // in order of rows
-  std::vector<Drawn> drawn_;                     // [row]
+  DrawnRows drawn_;
   engine::Scores scores_;
-  std::span<const int32_t> tokens_;
 };
 
 }  // namespace evalrun::methods

@@ -114,7 +114,7 @@ class ModelDrafter final : public Drafter {
   int root_ = 0;                        // position of the root of the last draft
   int asked_ = 0, drafted_ = 0;         // by the last draft
   int wanted_ = 0;                      // the same, less where drafting stopped early
-  bool drafting_ = false;               // the draft at hand is not complete
+  bool drafting_ = false;               // the current draft is not complete
   std::span<const int32_t> fresh_;      // tokens that the next forward takes
   int node_ = 0;                        // the last one drafted
   size_t part_ = 0;                     // of the group's forward

@@ -203,12 +203,11 @@ void add_batches(const Report& report, const std::string& dataset, Document& d) 
   d.table(std::move(throughput));
   d.paragraph(
       "tok/s is the whole batch's, speedup over plain decoding of the same batch. Prompts that "
-      "were "
-      "decoded together count as one unit of an interval.");
+      "were decoded together count as one unit of an interval.");
   if (any_of_rows(rows, [](const ReportRow& r) { return r.batch->predicted.has_value(); }))
     d.paragraph(
-        "predicted: from the steps at batch 1 and T(n) of one sequence, without a step at this "
-        "batch (evalrun predict --batch).");
+        "predicted: from the steps at batch 1 and what rows cost before the run, without a step at "
+        "this batch (evalrun predict --batch).");
   if (Table t = crossover_table(rows); !t.rows.empty()) {
     t.label = dataset + "-crossover";
     d.table(std::move(t));

@@ -49,7 +49,7 @@ def beside(batch, ours, theirs, kind, sequences):
     "avx2" over the AVX2 build; None where a side is missing."""
     arm = find(batch, "evalrun", ours, kind)
     builds = [find(batch, "llama.cpp", theirs, build) for build in dict.fromkeys((kind, "avx2"))]
-    builds = [build for build in builds if build and build["tok_s"][str(sequences)]]
+    builds = [build for build in builds if build and build.get("tok_s", {}).get(str(sequences))]
     if not arm or not builds:
         return None
     peer = max(builds, key=lambda build: build["tok_s"][str(sequences)]["median"])
@@ -76,11 +76,11 @@ def both_builds(batch):
 
 
 def batch_goals(batch, fidelity):
-    """Rows as goals.py has them, for the formats that were asked for."""
+    """Rows as goals.py has them, for the formats and batches that were asked for."""
     formats = {arm["format"] for arm in batch["arms"] if arm["engine"] == "evalrun"}
     rows = []
     for ours, theirs, sequences, goal in GOALS:
-        if ours not in formats:
+        if ours not in formats or sequences not in batch["config"]["sequences"]:
             continue
         at = beside(batch, ours, theirs, "", sequences)
         measure = f"tok/s of {sequences} sequences, {ours} vs llama.cpp {theirs}"

@@ -96,12 +96,12 @@ TEST_P(SteadyState, BatchesAllocateNothing) {
       run_batch(slots, *session, turns, methods::BatchMode::kStatic);
       return allocations - before;
     };
-    used(400);  // buffers reach their size
+    used(400), used(40);  // buffers reach their size, those too that change places with others
     const int64_t short_turns = used(40), long_turns = used(400);
     if (is_too_dear(GetParam()))
-      EXPECT_LE(long_turns, short_turns + 12);
+      EXPECT_LE(long_turns, short_turns + 12);  // as above, of each of three
     else
-      EXPECT_LE(long_turns, short_turns) << "steps allocate";
+      EXPECT_EQ(long_turns, short_turns) << "steps allocate";
   }
 }
 

@@ -108,6 +108,13 @@ class Report(unittest.TestCase):
         self.assertIn("| llama.cpp Q8_0 | failed | - | - |", text)
         self.assertIn("| not measured |", text)
 
+    def test_batches_without_the_size_of_a_goal_have_none(self):
+        records = batch_records([{"int8": {1: 5, 4: 6}, "native": {1: 10, 4: 30}}], sequences=[1, 4])
+        data = report.collect([], [], records)
+        self.assertEqual(data["batch"]["goals"], [])
+        self.assertAlmostEqual(data["batch"]["pairs"][0]["beside"]["4"]["ratio"]["median"], 5)
+        self.assertIn("| B = 4 |", report.markdown(data, "batch"))
+
     def test_the_time_of_argmax_is_said(self):
         text = report.markdown(report.collect([], [], batch_records(
             [{"int8": {1: 5, 16: 10}, "native": {1: 10, 16: 30}}])), "batch")
