@@ -15,14 +15,17 @@ MethodInfo falcon_method();
 MethodInfo gated_lora_method();
 MethodInfo lookahead_method();
 MethodInfo medusa_method();
+MethodInfo ngram_mod_method();
 MethodInfo padding_ablation();
 MethodInfo pia_method();
 MethodInfo prompt_lookup_method();
 MethodInfo retrieval_method();
+MethodInfo sam_method();
 MethodInfo self_draft_method();
 MethodInfo self_speculative_method();
 MethodInfo space_method();
 MethodInfo speculative_sampling_method();
+MethodInfo suffix_method();
 MethodInfo tuned_autoregressive_method();
 
 }  // namespace evalrun::methods

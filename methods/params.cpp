@@ -30,7 +30,8 @@ std::string MethodSpec::label() const {
 StepReproducibility MethodSpec::steps() const {
   StepReproducibility steps = StepReproducibility::kFixed;
   for (const ParamInfo& parameter : info->params)
-    if (params.text(parameter.name) == parameter.steps_at.value)
+    if (const std::string& value = params.text(parameter.name);
+        value == parameter.steps_at.value || value == parameter.steps_at.other)
       steps = std::max(steps, parameter.steps_at.steps);
   return steps;
 }

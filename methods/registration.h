@@ -25,8 +25,9 @@ struct ParamInfo : base::OptionInfo {
   struct StepsAt {
     std::string value;  // empty = at none
     StepReproducibility steps = StepReproducibility::kFixed;
+    std::string other = {};  // a second value with the same
   };
-  StepsAt steps_at = {};  // the value at which steps are less than fixed
+  StepsAt steps_at = {};  // the values at which steps are less than fixed
 };
 // How a method declares its parameters: name, member of its struct, limits and description in one
 // line (engine/base/options.h). MethodParams: the values of all of them, part of an arm's key.

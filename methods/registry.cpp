@@ -16,14 +16,17 @@ const base::Registry<MethodInfo>& method_registry() {
              gated_lora_method(),
              lookahead_method(),
              medusa_method(),
+             ngram_mod_method(),
              padding_ablation(),
              pia_method(),
              prompt_lookup_method(),
              retrieval_method(),
+             sam_method(),
              self_draft_method(),
              self_speculative_method(),
              space_method(),
              speculative_sampling_method(),
+             suffix_method(),
              tuned_autoregressive_method(),
          }) {
       const std::string name = info.name;
