@@ -23,6 +23,11 @@ TEST(LargestStep, RootAndDraftOfLookups) {
   EXPECT_EQ(rows_of("pld"), 11);
   EXPECT_EQ(rows_of("pld:match=recent,candidates=3,k=4"), 13);
   EXPECT_EQ(rows_of("pia:decoding_length=20"), 20) << "the root included";
+  EXPECT_EQ(rows_of("suffix"), 64) << "63 tokens match at most";
+  EXPECT_EQ(rows_of("suffix:alpha=4"), 65) << "as many nodes as there may be";
+  EXPECT_EQ(rows_of("suffix:alpha=0.5,depth=9"), 5);
+  EXPECT_EQ(rows_of("sam"), 16);
+  EXPECT_EQ(rows_of("ngram_mod"), 65);
   EXPECT_THAT(largest_of("pld").draft_rows, IsEmpty());
 }
 

@@ -49,14 +49,20 @@ methods::MethodSpec parse_with_files(std::string spec, const engine::Model& mode
   return methods::parse_method(spec);
 }
 
-// What a method needs before it can be built: its first arm.
+// What a method needs before it can be built, or to draft from short texts: its first arm.
 std::string first_arm(const std::string& name) {
   static const std::map<std::string, std::string> kFiles = {
-      {"rest", "datastore=@suffixes"}, {"medusa", "adapter=@medusa"},
-      {"eagle", "adapter=@eagle"},     {"eagle2", "adapter=@eagle"},
-      {"eagle3", "adapter=@eagle3"},   {"falcon", "adapter=@falcon"},
-      {"bita", "adapter=@bita"},       {"gated_lora", "adapter=@gated_lora"},
-      {"space", "adapter=@space"}};
+      {"rest", "datastore=@suffixes"},
+      {"medusa", "adapter=@medusa"},
+      {"eagle", "adapter=@eagle"},
+      {"eagle2", "adapter=@eagle"},
+      {"eagle3", "adapter=@eagle3"},
+      {"falcon", "adapter=@falcon"},
+      {"bita", "adapter=@bita"},
+      {"gated_lora", "adapter=@gated_lora"},
+      {"space", "adapter=@space"},
+      {"suffix", "nodes=12"},
+      {"ngram_mod", "entries=4096,n_match=3,n_max=12,n_min=0"}};
   const auto files = kFiles.find(name);
   return files == kFiles.end() ? name : name + ":" + files->second;
 }
@@ -74,6 +80,16 @@ const std::vector<std::string> kShapes = {
     "pia:capacity=2,persist=true",
     "pia:corpus=@suffixes,branch_length=5,decoding_length=12",
     "pia:capacity=3,corpus=@suffixes,persist=true",
+    "suffix:alpha=4,depth=24,nodes=12",
+    "suffix:alpha=0.5,capacity=256,depth=32,min_prob=0.5,state=shared",
+    "suffix:adaptive=true,alpha=2",
+    "sam:k=6,min_match=2",
+    "sam:bias=0,corpus=@suffixes",
+    "sam:adaptive=true,corpus=@suffixes,bias=1",
+    "sam:bias=0,capacity=256,corpus=@suffixes,state=warm",
+    "ngram_mod:entries=4096,n_match=2,n_max=5,n_min=1",
+    "ngram_mod:adaptive=true,entries=1024,n_match=2,n_min=0",
+    "ngram_mod:entries=256,n_match=1,n_max=9,n_min=0,state=shared",
     "sps:k=1",
     "sps:draft=layers:1",
     "sps:draft=layers:2,k=6",
