@@ -6,8 +6,9 @@
 // There the table lives on and serves all slots: state=shared. The default begins each conversation
 // with an empty one.
 //
-// As there: grams of the answer go in by lots of about 32 tokens; the table is emptied when it is
-// a quarter full before a prompt, and when three drafts running were accepted by less than half.
+// As there: grams of the answer go in once its text is more than `lot` tokens beyond the last of
+// them; the table is emptied when it is a quarter full before a prompt, and when three drafts
+// running were accepted by less than half.
 //
 // Differs:
 // - It is emptied before the prompt goes in, where it would be a quarter full with it. There it is
@@ -31,11 +32,10 @@ namespace {
 struct NgramModShape {
   bool adaptive = false;
   int entries = 4 * 1024 * 1024;
-  int n_match = 24, n_max = 64, n_min = 48;
+  int lot = 32, n_match = 24, n_max = 64, n_min = 48;
   CarriedState state = CarriedState::kCold;
 };
 
-constexpr size_t kLot = 32;        // tokens by which the answer goes in
 constexpr size_t kFullest = 4;     // 1/4 of the entries
 constexpr int kMostLowInARow = 3;  // drafts
 
@@ -71,7 +71,7 @@ class NgramModDrafter final : public Drafter {
     draft_.clear();
     const size_t before_root = sequence.size() - 1;
     if (before_root < n_) return;
-    if (learnt_ + kLot < before_root) learn(sequence.first(before_root));
+    if (learnt_ + static_cast<size_t>(shape_.lot) < before_root) learn(sequence.first(before_root));
     window_.assign(sequence.end() - static_cast<std::ptrdiff_t>(n_), sequence.end());
     for (int i = 0; i < shape_.n_max; ++i) {
       const int32_t token = table_->find(std::span<const int32_t>(window_).last(n_));
@@ -146,6 +146,9 @@ MethodInfo ngram_mod_method() {
   const auto parameters =
       adaptive_parameters<Shape>()
           .add("entries", &Shape::entries, {256, 1 << 28}, "of the table")
+          .add("lot", &Shape::lot, {1, 4096},
+               "the answer's grams go in when the last one that is in begins more than this many "
+               "tokens before the end (llama.cpp: always 32)")
           .add("n_match", &Shape::n_match, {1, 256}, "tokens that are looked up (n)")
           .add("n_max", &Shape::n_max, {1, engine::kMaxRows - 1},
                "longest draft, in tokens (what a row costs: evalrun cost)")

@@ -1,8 +1,8 @@
 // SAM-Decoding (Hu et al. 2024, "SAM Decoding: Speculative Decoding via Suffix Automaton", arXiv
-// 2411.10666, ACL 2025; github.com/hyx1999/SAM-Decoding). The longest end of the text that stood
-// before, in the text itself or in a corpus, of any length: what followed its first occurrence is
-// the draft. A suffix automaton follows the text at a constant cost a token, amortised. Texts other
-// than the conversation count only with matches that are `bias` tokens longer.
+// 2411.10666; github.com/hyx1999/SAM-Decoding). The longest end of the text that stood before, in
+// the text itself or in a corpus, of any length: what followed its first occurrence is the draft. A
+// suffix automaton follows the text at a constant cost a token, amortised. Texts other than the
+// conversation count only with matches that are `bias` tokens longer.
 //
 // This is the program's SAM-only form. The paper's best rows draft with Token Recycling or EAGLE-2
 // where the match has fewer than five tokens: min_match=5 leaves those steps to another drafter.

@@ -203,10 +203,9 @@ MethodInfo suffix_method() {
       "As published one cache of earlier answers serves all requests: state=shared. The default "
       "has "
       "this conversation alone. The released program drafts with alpha=1, min_prob=0.1 and "
-      "depth=64; "
-      "vLLM with depth=24 and shape=path. Memory: at most {} bytes a token, of the conversation, "
-      "and "
-      "of `capacity` tokens of earlier answers in each slot (once for all with state=shared).",
+      "depth=64. Memory: at most {} bytes a token, of the conversation, and of `capacity` tokens "
+      "of "
+      "earlier answers in each slot (once for all with state=shared).",
       SuffixAutomaton::kBytesPerToken);
   using Shape = SuffixShape;
   const auto parameters =

@@ -253,7 +253,7 @@ void add_build(CLI::App& command, Context& context) {
       ->required();
   build
       ->add_option("--kind", options->kind,
-                   "suffixes (for rest and pia), or ngrams (for self_draft)")
+                   "suffixes (for rest, pia and sam), or ngrams (for self_draft)")
       ->required();
   build->add_option("-m,--model", options->model.model,
                     "Whose tokenizer: GGUF file or Hugging Face folder (default: SmolLM2-135M)");

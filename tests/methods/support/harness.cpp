@@ -62,7 +62,8 @@ std::string first_arm(const std::string& name) {
       {"gated_lora", "adapter=@gated_lora"},
       {"space", "adapter=@space"},
       {"suffix", "nodes=12"},
-      {"ngram_mod", "entries=4096,n_match=3,n_max=12,n_min=0"}};
+      {"sam", "k=10"},
+      {"ngram_mod", "entries=4096,lot=1,n_match=1,n_max=12,n_min=0"}};
   const auto files = kFiles.find(name);
   return files == kFiles.end() ? name : name + ":" + files->second;
 }
@@ -81,15 +82,15 @@ const std::vector<std::string> kShapes = {
     "pia:corpus=@suffixes,branch_length=5,decoding_length=12",
     "pia:capacity=3,corpus=@suffixes,persist=true",
     "suffix:alpha=4,depth=24,nodes=12",
-    "suffix:alpha=0.5,capacity=256,depth=32,min_prob=0.5,state=shared",
-    "suffix:adaptive=true,alpha=2",
+    "suffix:alpha=1.5,capacity=256,depth=32,min_prob=0.2,nodes=12,state=shared",
+    "suffix:adaptive=true,alpha=2,nodes=12",
     "sam:k=6,min_match=2",
-    "sam:bias=0,corpus=@suffixes",
-    "sam:adaptive=true,corpus=@suffixes,bias=1",
+    "sam:bias=0,corpus=@suffixes,k=9",
+    "sam:adaptive=true,bias=1,corpus=@suffixes,k=8",
     "sam:bias=0,capacity=256,corpus=@suffixes,state=warm",
-    "ngram_mod:entries=4096,n_match=2,n_max=5,n_min=1",
-    "ngram_mod:adaptive=true,entries=1024,n_match=2,n_min=0",
-    "ngram_mod:entries=256,n_match=1,n_max=9,n_min=0,state=shared",
+    "ngram_mod:entries=4096,lot=2,n_match=1,n_max=5,n_min=1",
+    "ngram_mod:adaptive=true,entries=1024,lot=1,n_match=1,n_max=12,n_min=0",
+    "ngram_mod:entries=256,lot=1,n_match=1,n_max=9,n_min=0,state=shared",
     "sps:k=1",
     "sps:draft=layers:1",
     "sps:draft=layers:2,k=6",
