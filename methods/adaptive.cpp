@@ -132,6 +132,11 @@ class AdaptiveDrafter final : public Drafter {
   void side_tops(int32_t root, std::span<const int32_t> rows) override {
     drafter_->side_tops(root, rows);
   }
+  TargetWants wants() const override { return drafter_->wants(); }
+  void learn(std::span<const int32_t> sequence, const TokenTree& tree, std::span<const int> path,
+             TargetAnswers& answers) override {
+    drafter_->learn(sequence, tree, path, answers);
+  }
   engine::FeatureSet needs() const override { return drafter_->needs(); }
   LargestStep largest_step() const override {
     LargestStep step = drafter_->largest_step();

@@ -16,6 +16,7 @@
 #include "engine/session.h"
 #include "methods/phase_timer.h"
 #include "methods/side_rows.h"
+#include "methods/target_answers.h"
 #include "methods/token_tree.h"
 #include "methods/verifier.h"
 
@@ -88,11 +89,11 @@ class DraftGroup {
 // A batch has an object for each of its slots, the first one and another() of it for the others.
 // They share weights, corpora and the sessions of drafters, in which slot s has sequence s, and
 // nothing that a generation changes. What parameters carry from answer to answer
-// (StepReproducibility::kCarryState: caches of pia and self_draft with persist=true, of suffix, sam
-// and ngram_mod with state=warm, draft lengths of sps, thresholds of self_spec) is carried in each
-// slot by itself: it depends on the answers that the slot had, not on the others of its batches.
-// The one exception says so: with state=shared (methods/lookup/carried_state.h) a cache is one for
-// all slots.
+// (StepReproducibility::kCarryState: caches of pia and self_draft with persist=true, of suffix, sam,
+// ngram_mod and recycling with state=warm, draft lengths of sps, thresholds of self_spec) is carried
+// in each slot by itself: it depends on the answers that the slot had, not on the others of its
+// batches. The one exception says so: with state=shared (methods/lookup/carried_state.h) a cache is
+// one for all slots.
 class DecodingMethod {
  public:
   virtual ~DecodingMethod() = default;
@@ -175,6 +176,13 @@ class Drafter {
   // read here and now, as another slot may use the session next. Only when there were side rows.
   virtual void side_states(const engine::ForwardResult& /*result*/, int /*first_row*/,
                            std::span<const int> /*path*/) {}
+  // What learn() asks about; the same in every step. Not beside SideInputs::best.
+  virtual TargetWants wants() const { return {}; }
+  // After the verification, before accepted(), in every step that called draft(): what the target
+  // said after each node of `tree`, the root's among them. Some of the nodes are the `path`: those
+  // accepted, in order, root excluded. `sequence` as in draft().
+  virtual void learn(std::span<const int32_t> /*sequence*/, const TokenTree& /*tree*/,
+                     std::span<const int> /*path*/, TargetAnswers& /*answers*/) {}
   // The most draft tokens that a step accepts. One more is emitted in the bonus's place and the
   // bonus is dropped, as some released programs do. Lossless either way.
   virtual int max_accepted() const { return engine::kMaxRows; }
@@ -191,8 +199,8 @@ class Drafter {
   virtual engine::DistributionStore* dists() const { return nullptr; }
   virtual int distribution_of(int /*node*/) const { return -1; }
   // For adaptive drafting (methods/adaptive.h). What a drafted token costs, in plain steps of the
-  // target; 0 = nothing to speak of, and then the draft depends on `sequence` alone: accepted() may
-  // be told about a part of the tree.
+  // target; 0 = nothing to speak of, and then the draft depends on `sequence` and on what was
+  // learnt alone: learn() and accepted() may be told about a part of the tree.
   virtual double draft_cost() const { return 0; }
   // Whether tokens that went by without a draft must be computed by the drafter before the next.
   virtual bool must_catch_up() const { return false; }

@@ -159,12 +159,14 @@ engine::ForwardRequest SpeculativeMethod::rows() {
       uniforms_.push_back(uniform_->target(level));
   }
   rows_.clear();
+  const TargetWants wanted = wants();
   for (size_t i = 0; i < tree_.token.size(); ++i) {
     engine::Row row;
     row.token = tree_.token[i];
     row.parent = tree_.parent[i];
     row.top = context_.sampling.greedy() || ahead_;
     row.logits = !row.top;
+    row.best = wanted.best > 0 && !row.logits;
     if (ahead_) row.uniform = uniforms_[static_cast<size_t>(tree_.level[i])];
     rows_.push_back(row);
   }
@@ -174,11 +176,15 @@ engine::ForwardRequest SpeculativeMethod::rows() {
   request.rows = rows_;
   request.sampling = &context_.sampling;
   if (drafter_->dists() != nullptr) add_rejection_tests(request);
+  request.best = wanted.best;
+  request.log_sums = wanted.log_sums;
   if (std::ranges::any_of(side_.token, [](int32_t token) { return token < 0; })) {
     request.embeddings = inputs.embeddings;
     request.prefix = inputs.prefix;
     request.low_rank = inputs.low_rank;
-    request.best = inputs.best;
+    EVALRUN_CHECK(inputs.best == 0 || wanted.best == 0,
+                  "the best {} of masks beside the best {} of drafts", inputs.best, wanted.best);
+    if (inputs.best > 0) request.best = inputs.best;
   }
   return request;
 }
@@ -224,10 +230,15 @@ std::span<const int> SpeculativeMethod::accept(const engine::ForwardResult& resu
 }
 
 void SpeculativeMethod::read_side_rows(const engine::ForwardResult& result) {
+  const auto accepted = std::span<const int>(path_).subspan(1);
+  if (const TargetWants wanted = wants(); wanted.any()) {
+    answers_.begin(result, tree_, context_.sampling, *uniform_, wanted);
+    drafter_->learn(sequence_, tree_, accepted, answers_);
+  }
   if (side_.size() == 0) return;
   const int32_t root = result.top[0] >= 0 ? result.top[0] : engine::argmax(result.logits_row(0));
   drafter_->side_tops(root, result.top.subspan(static_cast<size_t>(tree_.size())));
-  drafter_->side_states(result, tree_.size(), std::span<const int>(path_).subspan(1));
+  drafter_->side_states(result, tree_.size(), accepted);
 }
 
 StepOutcome SpeculativeMethod::finish_step() {

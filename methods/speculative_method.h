@@ -69,6 +69,8 @@ class SpeculativeMethod final : public DecodingMethod {
   };
   Budget budget() const;
   void add_side_rows(const SideInputs& inputs);
+  // What the drafter wants of this step's answers: nothing where there is no next step.
+  TargetWants wants() const { return limit_.depth > 0 ? drafter_->wants() : TargetWants{}; }
   // Whether the target draws the tokens of this step's nodes: where it does so cheaply and no
   // verification needs a distribution on the host.
   bool target_draws() const;
@@ -99,7 +101,8 @@ class SpeculativeMethod final : public DecodingMethod {
   std::vector<int32_t> first_child_, dist_;  // [node], of its children
   std::vector<int> path_;                    // accepted nodes with the root in front
   int32_t bonus_ = -1;                       // the target's token after it
-  std::vector<int32_t> sequence_;            // prompt and everything emitted, the root last
+  TargetAnswers answers_;
+  std::vector<int32_t> sequence_;  // prompt and everything emitted, the root last
   int64_t step_ = 0;
 };
 

@@ -102,6 +102,11 @@ class Misreporting final : public Drafter {
                    std::span<const int> path) override {
     drafter_->side_states(result, first_row, path);
   }
+  TargetWants wants() const override { return drafter_->wants(); }
+  void learn(std::span<const int32_t> sequence, const TokenTree& tree, std::span<const int> path,
+             TargetAnswers& answers) override {
+    drafter_->learn(sequence, tree, path, answers);
+  }
   int max_accepted() const override { return drafter_->max_accepted(); }
   Siblings siblings() const override { return drafter_->siblings(); }
   DraftDraw draw_of(int node) const override { return drafter_->draw_of(node); }

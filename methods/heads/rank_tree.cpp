@@ -22,8 +22,13 @@ struct PublishedTree {
 // order of expected gain. EAGLE-1's static tree, which its repository calls mc_sim_7b_63 too, has
 // 25. Falcon's: Figure 6 (the repository's kmask2_8layer_tree_3), Figure 5 with the 20 children of
 // the root that Appendix A names, the repository's default without its duplicated path, its four
-// levels deep one, and a small one of ours.
+// levels deep one, and a small one of ours. Token Recycling's: template 2.2.2 of its repository,
+// level by level.
 constexpr PublishedTree kPublished[] = {
+    {"token_recycling",
+     ":8 0:8 1:4 2:3 3:2 4:1 5:1 6:1 7:1 00:8 01:3 02:2 03:1 04:1 05:1 06:1 07:1 10:2 11:1 20:1 "
+     "30:1 40:1 50:1 000:5 001:2 002:1 003:1 004:1 010:1 020:1 100:1 200:1 300:1 0000:3 0001:1 "
+     "0002:1 0010:1 0100:1 1000:1 00000:2 00010:1"},
     {"mc_sim_7b_63",
      "0 00 1 01 2 000 10 02 3 03 4 04 20 05 001 5 06 6 07 010 11 7 08 002 30 09 8 9 100 "
      "020 12 003 40 21 004 005 0000 011 006 030 50 13 007 008 009 60 040 14 70 012 200 31 "

@@ -15,6 +15,7 @@ NgramIndex::NgramIndex(int min_n, int max_n, Match match) : match_(match) {
     tables_.emplace_back();
     tables_.back().n = n;
   }
+  key_.reserve(static_cast<size_t>(max_n));
 }
 
 void NgramIndex::start(int max_length) {
@@ -29,9 +30,9 @@ void NgramIndex::start(int max_length) {
   }
 }
 
-size_t NgramIndex::slot_of(const Table& table, std::span<const int32_t> sequence, int at) {
-  const auto n = static_cast<size_t>(table.n);
-  const auto key = sequence.subspan(static_cast<size_t>(at), n);
+size_t NgramIndex::slot_of(const Table& table, std::span<const int32_t> sequence,
+                           std::span<const int32_t> key) {
+  const size_t n = key.size();
   uint64_t hash = n;
   for (int32_t token : key) hash = base::mix64(hash ^ static_cast<uint32_t>(token));
   const size_t mask = table.start.size() - 1;
@@ -53,19 +54,32 @@ int NgramIndex::find(std::span<const int32_t> sequence) {
     // Every table is extended, also when a longer n-gram has matched: occurrences with a token
     // after them start before length - n.
     for (; table.indexed < length - table.n; ++table.indexed) {
-      int32_t& slot = table.start[slot_of(table, sequence, table.indexed)];
+      int32_t& slot = table.start[slot_at(table, sequence, table.indexed)];
       if (match_ == Match::kRecent)
         table.previous[static_cast<size_t>(table.indexed)] = std::exchange(slot, table.indexed);
       else if (slot < 0)
         slot = table.indexed;
     }
     if (found >= 0 || length < table.n) continue;
-    const int32_t at = table.start[slot_of(table, sequence, length - table.n)];
+    const int32_t at = table.start[slot_at(table, sequence, length - table.n)];
     if (at < 0) continue;
     found = at + table.n;
     matched_ = table.n;
   }
   return found;
+}
+
+int NgramIndex::find_with(std::span<const int32_t> sequence, int32_t token) {
+  for (const Table& table : tables_) {
+    const auto before = static_cast<size_t>(table.n) - 1;
+    if (sequence.size() < before) continue;
+    const auto end = sequence.last(before);
+    key_.assign(end.begin(), end.end());
+    key_.push_back(token);
+    const int32_t at = table.start[slot_of(table, sequence, key_)];
+    if (at >= 0) return at + table.n;
+  }
+  return -1;
 }
 
 int NgramIndex::earlier(int position) const {

@@ -26,6 +26,9 @@ class NgramIndex {
   // before. The end of the sequence does not match itself, since nothing comes after it.
   int find(std::span<const int32_t> sequence);
   int matched() const { return matched_; }  // n of the last find(), 0 = none
+  // The same for `sequence` with `token` behind it, which is not taken in: a guess of what comes
+  // next. `sequence` as in the last find().
+  int find_with(std::span<const int32_t> sequence, int32_t token);
   // kRecent, for the n-gram that the last find() matched: the position after the occurrence before
   // the one that ends at `position`; -1 when there is none.
   int earlier(int position) const;
@@ -38,13 +41,19 @@ class NgramIndex {
         start;  // slot -> start of an occurrence, -1 = free; size is a power of two
     std::vector<int32_t> previous;  // start -> start of the occurrence before, -1; kRecent only
   };
-  // Slot that holds the n-gram at `at`, or the free slot where it belongs.
-  static size_t slot_of(const Table& table, std::span<const int32_t> sequence, int at);
+  // Slot that holds this n-gram, or the free slot where it belongs.
+  static size_t slot_of(const Table& table, std::span<const int32_t> sequence,
+                        std::span<const int32_t> key);
+  static size_t slot_at(const Table& table, std::span<const int32_t> sequence, int at) {
+    return slot_of(table, sequence,
+                   sequence.subspan(static_cast<size_t>(at), static_cast<size_t>(table.n)));
+  }
 
   Match match_;
   int max_length_ = 0;
   int matched_ = 0;
   std::vector<Table> tables_;  // longest n first
+  std::vector<int32_t> key_;   // of find_with()
 };
 
 }  // namespace evalrun::methods

@@ -28,6 +28,12 @@ TEST(LargestStep, RootAndDraftOfLookups) {
   EXPECT_EQ(rows_of("suffix:alpha=0.5,depth=9"), 5);
   EXPECT_EQ(rows_of("sam"), 16);
   EXPECT_EQ(rows_of("ngram_mod"), 65);
+  EXPECT_EQ(rows_of("recycling"), 81) << "as its paper says, and the root";
+  EXPECT_EQ(rows_of("recycling:tree=0+1+00"), 4);
+  EXPECT_EQ(rows_of("recycling:tree=auto"), 81);
+  EXPECT_EQ(rows_of("jacobi:n=6"), 7);
+  EXPECT_EQ(rows_of("logitspec:nodes=20"), 20) << "the root included";
+  EXPECT_EQ(rows_of("stand:nodes=30"), 31);
   EXPECT_THAT(largest_of("pld").draft_rows, IsEmpty());
 }
 

@@ -79,7 +79,7 @@ const std::vector<IncludeRule>& include_rules() {
       {"methods/corpus",
        {"engine/formats", "engine/model", "engine/tokenizer"},
        {"fmt", "divsufsort"}},
-      {"methods/lookup", {"methods", "methods/corpus"}, {"fmt"}},
+      {"methods/lookup", {"methods", "methods/corpus", "methods/heads"}, {"fmt"}},
       {"methods/heads", {"methods", "engine", "engine/formats", "engine/model"}, {"fmt"}},
       {"methods/masks",
        {"methods", "methods/heads", "engine", "engine/model", "engine/tokenizer"},

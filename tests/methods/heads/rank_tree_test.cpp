@@ -29,6 +29,7 @@ TEST(RankTree, PublishedTreesHaveTheirPublishedShapes) {
   EXPECT_THAT(per_level(parse_rank_tree("t", "vicuna_33b_stage1")), ElementsAre(10, 34, 19));
   EXPECT_THAT(per_level(parse_rank_tree("t", "zephyr_stage2")), ElementsAre(10, 27, 23, 3));
   EXPECT_THAT(per_level(parse_rank_tree("t", "eagle")), ElementsAre(4, 8, 8, 3, 2));
+  EXPECT_THAT(per_level(parse_rank_tree("t", "token_recycling")), ElementsAre(8, 21, 25, 15, 8, 3));
   EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_llama")),
               ElementsAre(20, 19, 19, 15, 16, 10, 10, 9));
   EXPECT_THAT(per_level(parse_rank_tree("t", "falcon_vicuna")),
