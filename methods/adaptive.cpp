@@ -1,60 +1,18 @@
 #include "methods/adaptive.h"
 
 #include <algorithm>
-#include <array>
 
 #include "engine/base/error.h"
 
 namespace evalrun::methods {
 namespace {
 
-constexpr double kMemory = 0.97;      // weight of the past when a node is added
-constexpr double kPriorWeight = 2;    // nodes
-constexpr double kUnknownRow = 0.05;  // price of a row without a table
-constexpr double kMostLoss = 1.03;    // where nothing is ever accepted (adaptive.h)
+constexpr double kMostLoss = 1.03;  // where nothing is ever accepted (adaptive.h)
 // Drafts that cost something may lose this share of an answer, and this share of what goes by
 // plainly.
 constexpr double kTrialShare = 0.02, kAllowance = 0.005;
 constexpr int kAdvance = 64;  // tokens whose share is granted at the start
 constexpr double kTrial = 8;  // steps side rows must be affordable for, to begin with
-// The table holds forwards back to back at one context. Between other work, and after longer texts,
-// rows were measured about a fifth more expensive.
-constexpr double kCaution = 1.2;
-
-// Acceptance of nodes, by class, depth and rank.
-class Acceptance {
- public:
-  void start(const Drafter& drafter) {
-    for (int c = 0; c < Drafter::kDraftClasses; ++c)
-      for (int d = 0; d < kDepths; ++d)
-        for (int r = 0; r < kRanks; ++r) {
-          cells_[index(c, d, r)] = {kPriorWeight,
-                                    kPriorWeight * drafter.expected(c, d + 1) / (1 + r)};
-        }
-  }
-  double of(int draft_class, int depth, int rank) const {
-    const Cell& cell = cells_[place(draft_class, depth, rank)];
-    return cell.accepted / cell.tested;
-  }
-  void note(int draft_class, int depth, int rank, bool accepted) {
-    Cell& cell = cells_[place(draft_class, depth, rank)];
-    cell.tested = kMemory * cell.tested + 1;
-    cell.accepted = kMemory * cell.accepted + accepted;
-  }
-
- private:
-  static constexpr int kDepths = 3, kRanks = 3;  // the last one and all after it
-  struct Cell {
-    double tested, accepted;
-  };
-  static size_t index(int c, int d, int r) {
-    return static_cast<size_t>((c * kDepths + d) * kRanks + r);
-  }
-  static size_t place(int draft_class, int depth, int rank) {
-    return index(draft_class, std::min(depth, kDepths) - 1, std::min(rank, kRanks - 1));
-  }
-  std::array<Cell, Drafter::kDraftClasses * kDepths * kRanks> cells_{};
-};
 
 class AdaptiveDrafter final : public Drafter {
  public:
@@ -65,10 +23,8 @@ class AdaptiveDrafter final : public Drafter {
         free_(drafter_->draft_cost() == 0) {
     EVALRUN_CHECK(!free_ || drafter_->group() == nullptr, "forwards that cost nothing");
     full_.reserve(engine::kMaxRows);
-    remembered_.tree.reserve(engine::kMaxRows);
-    for (auto* v : {&rank_, &order_, &node_of_, &remembered_.rank, &remembered_.draft_class})
-      v->reserve(engine::kMaxRows);
-    joint_.reserve(engine::kMaxRows);
+    watched_.reserve(engine::kMaxRows);
+    choice_.reserve(engine::kMaxRows);
   }
 
   std::unique_ptr<Drafter> another(int slot) const override {
@@ -81,7 +37,7 @@ class AdaptiveDrafter final : public Drafter {
     drafter_->start(passed_on);
     acceptance_.start(*drafter_);
     seen_ = context.prompt.size() + 1;
-    remembered_.open = false;
+    watched_.forget();
     side_ = 0;
     // Not all of max_new: an answer may end long before.
     allowance_ = (free_ ? kFreeRows - 1 : kTrialShare) * std::min(context.max_new, kAdvance);
@@ -97,18 +53,22 @@ class AdaptiveDrafter final : public Drafter {
   void draft(std::span<const int32_t> sequence, int max_depth, TokenTree& tree) override {
     const int riding = side_;
     settle(static_cast<int>(sequence.size() - seen_));
-    for (; seen_ < sequence.size(); ++seen_) resolve(sequence[seen_]);
+    for (; seen_ < sequence.size(); ++seen_) watched_.see(sequence[seen_], acceptance_);
     if (!free_) {
       const int depth = worthwhile_depth(max_depth);
       asked_ = depth > 0;
       if (asked_) drafter_->draft(sequence, depth, tree);
       return;
     }
-    full_.reset(sequence.back());
-    drafter_->draft(sequence, max_depth, full_);
-    rank_nodes();
-    remember();
-    choose(riding, tree);
+    full_.tree.reset(sequence.back());
+    drafter_->draft(sequence, max_depth, full_.tree);
+    full_.rate(*drafter_);
+    watched_.watch(full_);
+    // Beside as many side rows as there were last.
+    choice_.choose(
+        full_.tree, [this](int node) { return acceptance_.of(full_, node); },
+        {.riding = riding, .deepest = drafter_->max_accepted()}, tree);
+    tree_size_ = tree.size();
   }
 
   DraftGroup* group() override { return drafter_->group(); }
@@ -166,84 +126,6 @@ class AdaptiveDrafter final : public Drafter {
  private:
   static constexpr int kLastProbe = 128;
 
-  // The draft that is held against the tokens to come. One at a time: the next is remembered when
-  // this one has ended, on a token it does not hold.
-  struct Remembered {
-    TokenTree tree;
-    std::vector<int> rank, draft_class;
-    int at = 0;  // node whose children are due
-    bool open = false;
-  };
-
-  void rank_nodes() {
-    rank_.assign(static_cast<size_t>(full_.size()), 0);
-    node_of_.assign(static_cast<size_t>(full_.size()), 0);  // children met so far
-    for (size_t i = 1; i < full_.token.size(); ++i)
-      rank_[i] = node_of_[static_cast<size_t>(full_.parent[i])]++;
-  }
-
-  void remember() {
-    if (remembered_.open || full_.drafted() == 0) return;
-    remembered_.tree = full_;
-    remembered_.rank = rank_;
-    remembered_.draft_class.assign(1, 0);
-    for (int i = 1; i < full_.size(); ++i)
-      remembered_.draft_class.push_back(drafter_->draft_class(i));
-    remembered_.at = 0;
-    remembered_.open = true;
-  }
-
-  void resolve(int32_t token) {
-    if (!remembered_.open) return;
-    const TokenTree& tree = remembered_.tree;
-    int next = -1;
-    for (int i = remembered_.at + 1; i < tree.size(); ++i) {
-      const auto node = static_cast<size_t>(i);
-      if (tree.parent[node] != remembered_.at) continue;
-      const bool hit = tree.token[node] == token;
-      acceptance_.note(remembered_.draft_class[node], tree.level[node], remembered_.rank[node],
-                       hit);
-      if (hit && next < 0) next = i;
-    }
-    remembered_.open = next >= 0;
-    remembered_.at = next;
-  }
-
-  // The nodes of full_ that pay beside `riding` side rows, as many as there were last, into `tree`.
-  void choose(int riding, TokenTree& tree) {
-    const auto n = static_cast<size_t>(full_.size());
-    joint_.assign(n, 1.0);
-    for (size_t i = 1; i < n; ++i)
-      joint_[i] =
-          joint_[static_cast<size_t>(full_.parent[i])] *
-          acceptance_.of(drafter_->draft_class(static_cast<int>(i)), full_.level[i], rank_[i]);
-    order_.clear();
-    for (int i = 1; i < full_.size();
-         ++i)  // beyond a cap a match gives what the target says anyway
-      if (full_.level[static_cast<size_t>(i)] <= drafter_->max_accepted()) order_.push_back(i);
-    std::sort(order_.begin(), order_.end(), [this](int a, int b) {
-      const double x = joint_[static_cast<size_t>(a)], y = joint_[static_cast<size_t>(b)];
-      return x > y || (x == y && a < b);
-    });
-    size_t best = 0;
-    double expected = 1, best_speed = 1 / price_(1 + riding);
-    for (size_t k = 0; k < order_.size(); ++k) {
-      expected += joint_[static_cast<size_t>(order_[k])];
-      const double speed = expected / price_(2 + riding + static_cast<int>(k));
-      if (speed > best_speed) {
-        best_speed = speed;
-        best = k + 1;
-      }
-    }
-    node_of_.assign(n, -1);
-    node_of_[0] = 0;
-    for (size_t k = 0; k < best; ++k) node_of_[static_cast<size_t>(order_[k])] = 1;
-    for (size_t i = 1; i < n; ++i)  // parents stand before their children
-      if (node_of_[i] > 0)
-        node_of_[i] = tree.add(full_.token[i], node_of_[static_cast<size_t>(full_.parent[i])]);
-    tree_size_ = tree.size();
-  }
-
   // Of n drafted tokens, in plain steps; what went by without a draft is computed first.
   double cost_of(int n) const {
     const double catch_up = lag_ > 1 && drafter_->must_catch_up() ? price_(lag_) : 0;
@@ -296,10 +178,9 @@ class AdaptiveDrafter final : public Drafter {
   RowPrice price_;
   bool free_;
   Acceptance acceptance_;
-  TokenTree full_;
-  Remembered remembered_;
-  std::vector<int> rank_, order_, node_of_;
-  std::vector<double> joint_;     // probability that the target gets to a node
+  RatedDraft full_;
+  WatchedDraft watched_;
+  DraftChoice choice_{price_};
   size_t seen_ = 0;               // tokens of the text that are accounted for
   int side_ = 0, tree_size_ = 1;  // rows of the last step
   // Plain steps that may still be lost, and that could be lost so far if nothing was gained.
@@ -312,28 +193,6 @@ class AdaptiveDrafter final : public Drafter {
 };
 
 }  // namespace
-
-RowPrice::RowPrice(const engine::RowCostTable* table) {
-  price_.reserve(engine::kMaxRows);
-  double price = 1;
-  for (int n = 1; n <= engine::kMaxRows; ++n) {
-    const bool known = table != nullptr && !table->empty();
-    price =
-        std::max(price, known ? 1 + kCaution * (table->ratio(n) - 1) : 1 + kUnknownRow * (n - 1));
-    price_.push_back(price);  // rising: where a table says otherwise it is noise
-  }
-}
-
-double RowPrice::operator()(int rows) const {
-  EVALRUN_CHECK(rows >= 1, "{} rows", rows);
-  return price_[static_cast<size_t>(std::min(rows, engine::kMaxRows)) - 1];
-}
-
-int RowPrice::affordable(double limit) const {
-  int rows = 1;
-  while (rows < engine::kMaxRows && price_[static_cast<size_t>(rows)] <= limit) ++rows;
-  return rows;
-}
 
 std::unique_ptr<Drafter> make_adaptive(std::unique_ptr<Drafter> drafter,
                                        const engine::RowCostTable* costs) {

@@ -5,11 +5,8 @@
 //
 // The model: a drafted node is accepted with probability alpha(class, depth, rank), given that its
 // parent was; alpha is estimated from the nodes of this generation, newer ones counting more, and
-// starts from a prior worth a few nodes. The best tree of n nodes takes the n nodes of the largest
-// joint probability, which are connected because a child's is never larger than its parent's. Of
-// all n the one with the largest
-//     (1 + sum of joint probabilities) / (T(1 + n) / T(1) + draft cost)
-// is verified; n = 0 is plain decoding.
+// starts from a prior worth a few nodes. The tree that gives the most tokens a plain step's time is
+// verified, none where that is plain decoding (methods/draft_choice.h).
 //
 // What is not verified still teaches when drafting is free (look-ups): the whole draft is
 // remembered and held against the tokens that come, so that a method that has switched itself off
@@ -23,24 +20,13 @@
 // they lose against plain decoding. Text on which nothing is ever accepted costs about 3 % at most.
 #pragma once
 #include <memory>
+#include <utility>
 
 #include "engine/cost/row_cost.h"
+#include "methods/draft_choice.h"
 #include "methods/registration.h"
 
 namespace evalrun::methods {
-
-// T(n)/T(1): from the table with a fifth on top of what rows cost there, or 5 % a row where there
-// is no table (in plans and tests).
-class RowPrice {
- public:
-  explicit RowPrice(const engine::RowCostTable* table);
-  double operator()(int rows) const;  // rows >= 1
-  // Most rows whose price is at most `limit`, at least 1.
-  int affordable(double limit) const;
-
- private:
-  std::vector<double> price_;  // [rows - 1]
-};
 
 inline constexpr double kFreeRows = 1.03;
 
@@ -59,5 +45,16 @@ Parameters<Shape> adaptive_parameters() {
 // The drafter with the verifier, and adaptive where that is asked for.
 std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter, bool adaptive,
                                               const MethodBuildContext& context);
+// Says of a method that it is what `make(shape, context)` drafts, with the common verifier:
+// MethodInfo::drafter and build. Adaptive where Shape has the member and it is set.
+template <typename Shape, typename Make>
+void draft_by(MethodInfo& info, const Parameters<Shape>& parameters, Make make) {
+  info.drafter = parameters.bound(make);
+  info.build = parameters.bound([make](const Shape& shape, const MethodBuildContext& context) {
+    bool adaptive = false;
+    if constexpr (requires { shape.adaptive; }) adaptive = shape.adaptive;
+    return finish_method(make(shape, context), adaptive, context);
+  });
+}
 
 }  // namespace evalrun::methods

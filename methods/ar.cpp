@@ -20,6 +20,7 @@ MethodInfo autoregressive_method() {
   info.summary = "plain autoregressive decoding, one token per step (the baseline)";
   info.source = "definition";
   info.needs = "nothing";
+  info.alone = "it drafts nothing";
   info.build = [](const MethodParams&, const MethodBuildContext&) {
     return make_speculative_method(std::make_unique<NoDrafter>());
   };

@@ -14,6 +14,7 @@ MethodInfo eagle3_method();
 MethodInfo falcon_method();
 MethodInfo gated_lora_method();
 MethodInfo jacobi_method();
+MethodInfo joined_drafts_method();
 MethodInfo logitspec_method();
 MethodInfo lookahead_method();
 MethodInfo medusa_method();

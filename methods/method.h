@@ -141,8 +141,8 @@ struct DraftDraw {
   int list = -1, draw = 0;
 };
 
-// Proposes tokens. Combined with a verifier by make_speculative_method(), or by finish_method()
-// (methods/adaptive.h), which the methods that can be adaptive use.
+// Proposes tokens. Combined with a verifier by make_speculative_method(); registered with it by
+// draft_by() (methods/adaptive.h).
 class Drafter {
  public:
   virtual ~Drafter() = default;

@@ -33,7 +33,7 @@ StepReproducibility MethodSpec::steps() const {
     if (const std::string& value = params.text(parameter.name);
         value == parameter.steps_at.value || value == parameter.steps_at.other)
       steps = std::max(steps, parameter.steps_at.steps);
-  return steps;
+  return info->steps_with ? std::max(steps, info->steps_with(params)) : steps;
 }
 
 Lossless MethodSpec::lossless() const {
@@ -58,6 +58,7 @@ MethodSpec parse_method(std::string_view text) {
                     spec.canonical()));
     spec.params = MethodParams(spec.info->params, given, {name});
   }
+  if (spec.info->spelled) spec.params = spec.info->spelled(spec.params);
   if (spec.info->check) spec.info->check(spec.params);
   return spec;
 }

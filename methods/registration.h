@@ -62,6 +62,11 @@ struct MethodInfo {
   std::string version = "1";      // bumped when its numbers can change
   std::function<std::unique_ptr<DecodingMethod>(const MethodParams&, const MethodBuildContext&)>
       build;
+  // What it drafts by, without the verifier and never adaptive: makes it a part of joined drafts
+  // (methods/joined_draft.h). Empty where it can only be used alone, and `alone` says why.
+  std::function<std::unique_ptr<Drafter>(const MethodParams&, const MethodBuildContext&)> drafter =
+      {};
+  std::string alone = {};
   // What one parameter's limits cannot say (one against another); throws usage_error. May be empty.
   // Called by parse_method, before any model is loaded.
   std::function<void(const MethodParams&)> check = {};
@@ -82,6 +87,11 @@ struct MethodInfo {
   std::function<SampledAnswers(const MethodParams&, const engine::SamplingParams&)> sampled = {};
   // Where parameters give losslessness up; empty = they never do.
   std::function<Lossless(const MethodParams&)> lossless_with = {};
+  // How far its steps are fixed at most, where ParamInfo::steps_at cannot say it.
+  std::function<StepReproducibility(const MethodParams&)> steps_with = {};
+  // The same values in one spelling, where a text holds more than one setting. Called before
+  // `check`; throws usage_error.
+  std::function<MethodParams(const MethodParams&)> spelled = {};
 };
 
 const base::Registry<MethodInfo>& method_registry();

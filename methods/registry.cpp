@@ -15,6 +15,7 @@ const base::Registry<MethodInfo>& method_registry() {
              falcon_method(),
              gated_lora_method(),
              jacobi_method(),
+             joined_drafts_method(),
              logitspec_method(),
              lookahead_method(),
              medusa_method(),

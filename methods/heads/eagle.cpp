@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/heads/adapter.h"
 #include "methods/heads/confidence_tree.h"
@@ -268,16 +269,16 @@ struct EagleOptions {
   EagleOptions() { draft.rule = DraftRule::kAuto; }
 };
 
-std::unique_ptr<DecodingMethod> build_static(const EagleOptions& options,
-                                             const MethodBuildContext& context) {
+std::unique_ptr<Drafter> static_drafter(const EagleOptions& options,
+                                        const MethodBuildContext& context) {
   OpenedEagle opened = open_eagle("eagle", options.adapter, context);
   const double cost = opened.network->relative_cost();
   RankTree tree = choose_tree(
       "eagle", options.draft.tree, *opened.weights.adapter, context, engine::kMaxRows,
       [cost](int depth) { return cost * depth; }, "eagle");
-  return make_speculative_method(std::make_unique<StaticDrafter>(
+  return std::make_unique<StaticDrafter>(
       std::move(opened.network), std::move(opened.layers), std::move(tree), options.draft.rule,
-      context.target->config().vocab_size, std::make_shared<SlotDists>(context.slots), 0));
+      context.target->config().vocab_size, std::make_shared<SlotDists>(context.slots), 0);
 }
 
 struct DynamicOptions {
@@ -317,12 +318,13 @@ MethodInfo dynamic_method(const std::string& name, const std::string& weights) {
                       name, k, levels, engine::kMaxRows),
           "lower k or levels");
   });
-  info.build = parameters.bound([weights](const DynamicOptions& options,
-                                          const MethodBuildContext& context) {
-    OpenedEagle opened = open_eagle(weights, options.adapter, context);
-    return make_speculative_method(std::make_unique<DynamicDrafter>(
-        std::move(opened.network), std::move(opened.layers), options.draft, context.row_cost, 0));
-  });
+  draft_by(info, parameters,
+           [weights](const DynamicOptions& options, const MethodBuildContext& context) {
+             OpenedEagle opened = open_eagle(weights, options.adapter, context);
+             return std::make_unique<DynamicDrafter>(std::move(opened.network),
+                                                     std::move(opened.layers), options.draft,
+                                                     context.row_cost, 0);
+           });
   info.files =
       parameters.bound([weights](const DynamicOptions& options, const MethodBuildContext& context) {
         return adapter_file(weights, options.adapter, context);
@@ -350,7 +352,7 @@ MethodInfo eagle_method() {
       parameters.bound([](const EagleOptions& options, const engine::SamplingParams& sampling) {
         return sampled_answers(options.draft.rule, sampling);
       });
-  info.build = parameters.bound(build_static);
+  draft_by(info, parameters, static_drafter);
   info.files = parameters.bound([](const EagleOptions& options, const MethodBuildContext& context) {
     return adapter_file("eagle", options.adapter, context);
   });

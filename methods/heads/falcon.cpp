@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
 #include "methods/heads/block_drafter.h"
 #include "methods/heads/confidence_tree.h"
@@ -289,8 +290,8 @@ DraftNetwork::Input input_of(const AdapterReader& reader, const std::string& giv
   reader.fail("config.input", fmt::format("is '{}', expected fc, per_token or recurrent", input));
 }
 
-std::unique_ptr<DecodingMethod> build_falcon(const FalconOptions& given,
-                                             const MethodBuildContext& context) {
+std::unique_ptr<Drafter> falcon_drafter(const FalconOptions& given,
+                                        const MethodBuildContext& context) {
   const OpenedAdapter opened = open_adapter("falcon", given.adapter, context);
   AdapterReader& reader = *opened.reader;
   const int k = reader.integer("k", 1, BlockDrafter::kMostPlaces);
@@ -315,8 +316,8 @@ std::unique_ptr<DecodingMethod> build_falcon(const FalconOptions& given,
               "falcon: choices={} and levels={} need {} blocks of {} rows, a forward has {}",
               given.dynamic.k, given.dynamic.levels, blocks, k, engine::kMaxRows),
           "lower choices or levels");
-    return make_speculative_method(std::make_unique<DynamicFalconDrafter>(
-        std::move(network), k, given.right_aligned, given.dynamic, context.row_cost, 0));
+    return std::make_unique<DynamicFalconDrafter>(std::move(network), k, given.right_aligned,
+                                                  given.dynamic, context.row_cost, 0);
   }
   const double cost = network->relative_cost();
   RankTree tree = choose_tree(
@@ -331,9 +332,9 @@ std::unique_ptr<DecodingMethod> build_falcon(const FalconOptions& given,
         fmt::format("falcon: this tree needs {} blocks of {} rows, a forward has {}", blocks, k,
                     engine::kMaxRows),
         "take a smaller tree");
-  return make_speculative_method(std::make_unique<FalconDrafter>(
+  return std::make_unique<FalconDrafter>(
       std::move(network), k, given.right_aligned, std::move(tree), given.draft.rule,
-      context.target->config().vocab_size, std::make_shared<SlotDists>(context.slots), 0));
+      context.target->config().vocab_size, std::make_shared<SlotDists>(context.slots), 0);
 }
 
 }  // namespace
@@ -391,7 +392,7 @@ MethodInfo falcon_method() {
   info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
     return sampled_answers(options.draft.rule, sampling);
   });
-  info.build = parameters.bound(build_falcon);
+  draft_by(info, parameters, falcon_drafter);
   info.files = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
     return adapter_file("falcon", options.adapter, context);
   });

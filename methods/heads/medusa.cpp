@@ -95,8 +95,8 @@ struct MedusaOptions {
   DraftOptions draft;
 };
 
-std::unique_ptr<DecodingMethod> build_medusa(const MedusaOptions& options,
-                                             const MethodBuildContext& context) {
+std::unique_ptr<Drafter> medusa_drafter(const MedusaOptions& options,
+                                        const MethodBuildContext& context) {
   const OpenedAdapter opened = open_adapter("medusa", options.adapter, context);
   auto heads =
       std::make_shared<MedusaHeads>(*opened.reader, *context.target, options.adapter.format);
@@ -104,12 +104,16 @@ std::unique_ptr<DecodingMethod> build_medusa(const MedusaOptions& options,
   RankTree tree = choose_tree(
       "medusa", options.draft.tree, *opened.adapter, context, heads->n_heads(),
       [cost](int) { return cost; }, "mc_sim_7b_63");
-  auto drafter = std::make_unique<MedusaDrafter>(
-      std::move(heads), std::move(tree), options.draft.rule, context.target->config().vocab_size,
-      std::make_shared<SlotDists>(context.slots), 0);
+  return std::make_unique<MedusaDrafter>(std::move(heads), std::move(tree), options.draft.rule,
+                                         context.target->config().vocab_size,
+                                         std::make_shared<SlotDists>(context.slots), 0);
+}
+
+std::unique_ptr<DecodingMethod> build_medusa(const MedusaOptions& options,
+                                             const MethodBuildContext& context) {
   std::optional<TypicalAcceptance> typical;
   if (options.typical) typical = TypicalAcceptance{options.epsilon, options.delta};
-  return make_speculative_method(std::move(drafter), typical);
+  return make_speculative_method(medusa_drafter(options, context), typical);
 }
 
 }  // namespace
@@ -141,6 +145,7 @@ MethodInfo medusa_method() {
   info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
     return sampled_answers(options.draft.rule, sampling);
   });
+  info.drafter = parameters.bound(medusa_drafter);
   info.build = parameters.bound(build_medusa);
   info.lossless_with = parameters.bound(
       [](const Shape& options) { return options.typical ? Lossless::kGreedy : Lossless::kBoth; });

@@ -210,10 +210,8 @@ MethodInfo lookahead_method() {
           .add("window", &Shape::window, {1, 256}, "columns of the window (W)");
   info.params = parameters.infos();
   info.check = parameters.bound(check_lookahead);
-  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
-    return finish_method(
-        std::make_unique<LookaheadDrafter>(shape, context.target->config().vocab_size),
-        shape.adaptive, context);
+  draft_by(info, parameters, [](const Shape& shape, const MethodBuildContext& context) {
+    return std::make_unique<LookaheadDrafter>(shape, context.target->config().vocab_size);
   });
   return info;
 }

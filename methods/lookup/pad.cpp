@@ -66,6 +66,7 @@ MethodInfo padding_ablation() {
           .choice("init", &PadOptions::init, token_sources(), "where the random tokens are drawn")
           .add("n", &PadOptions::n, {0, 64}, "random tokens after the prompt");
   info.params = parameters.infos();
+  info.alone = "it drafts nothing";
   info.build = parameters.bound([](const PadOptions& options, const MethodBuildContext& context) {
     return std::make_unique<PaddedMethod>(options, context.target->config().vocab_size,
                                           autoregressive_method().build({}, context));

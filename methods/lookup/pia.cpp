@@ -195,11 +195,10 @@ MethodInfo pia_method() {
         if (corpus == nullptr) return {};
         return {{"corpus", corpus->info().content_hash}};
       });
-  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
+  draft_by(info, parameters, [](const Shape& shape, const MethodBuildContext& context) {
     const auto corpus = pia_corpus(shape, context);
-    return finish_method(std::make_unique<PiaDrafter>(shape, context.target->config().vocab_size,
-                                                      corpus.get(), context.slots),
-                         shape.adaptive, context);
+    return std::make_unique<PiaDrafter>(shape, context.target->config().vocab_size, corpus.get(),
+                                        context.slots);
   });
   return info;
 }

@@ -174,8 +174,8 @@ MethodInfo prompt_lookup_method() {
           .add("ngram", &Shape::ngram, {1, 32}, "longest n-gram looked up");
   info.params = parameters.infos();
   info.check = parameters.bound(check_pld);
-  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
-    return finish_method(std::make_unique<PromptLookupDrafter>(shape), shape.adaptive, context);
+  draft_by(info, parameters, [](const Shape& shape, const MethodBuildContext&) {
+    return std::make_unique<PromptLookupDrafter>(shape);
   });
   return info;
 }

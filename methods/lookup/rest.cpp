@@ -191,9 +191,8 @@ MethodInfo retrieval_method() {
     return std::map<std::string, std::string>{
         {"datastore", datastore_of(options, context)->info().content_hash}};
   });
-  info.build = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
-    return finish_method(std::make_unique<RestDrafter>(datastore_of(options, context), options),
-                         options.adaptive, context);
+  draft_by(info, parameters, [](const Shape& options, const MethodBuildContext& context) {
+    return std::make_unique<RestDrafter>(datastore_of(options, context), options);
   });
   return info;
 }

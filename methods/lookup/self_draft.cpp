@@ -326,13 +326,12 @@ MethodInfo self_draft_method() {
         if (corpus == nullptr) return {};
         return {{"corpus", corpus->info().content_hash}};
       });
-  info.build = parameters.bound([](Shape shape, const MethodBuildContext& context) {
+  draft_by(info, parameters, [](Shape shape, const MethodBuildContext& context) {
     // A branch of L tokens holds windows of no more than L (released code: min(4, L - 1)).
     if (shape.context && shape.branches > 0)
       shape.gram = std::min(shape.gram, shape.length - (shape.staircase ? 1 : 0));
-    return finish_method(std::make_unique<SelfDraftDrafter>(
-                             shape, context.target->config().vocab_size, corpus_of(shape, context)),
-                         shape.adaptive, context);
+    return std::make_unique<SelfDraftDrafter>(shape, context.target->config().vocab_size,
+                                              corpus_of(shape, context));
   });
   return info;
 }

@@ -17,6 +17,7 @@ MethodInfo tuned_autoregressive_method() {
       "without masks (scripts/train space --p-ar 1), too.";
   const auto parameters = tuned_target_parameters();
   info.params = parameters.infos();
+  info.alone = "it drafts nothing";
   info.build = autoregressive_method().build;
   info.tuned = parameters.bound(tuned_by_options);
   info.files = parameters.bound(tuned_target_file);

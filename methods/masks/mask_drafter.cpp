@@ -49,6 +49,9 @@ MethodInfo mask_method(const std::string& name, const std::string& fallback_tree
   info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
     return sampled_answers(options.masks.draft.rule, sampling);
   });
+  info.alone =
+      "its masks hang on the nodes of its own tree in the target's forward, and a joined tree "
+      "leaves some of them out";
   info.build = parameters.bound([=](const Shape& options, const MethodBuildContext& context) {
     return build_mask_method(name, fallback_tree, options, context);
   });

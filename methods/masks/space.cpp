@@ -131,6 +131,7 @@ MethodInfo space_method() {
           .add(mask_plan_parameters(), &Shape::masks);
   info.params = parameters.infos();
   info.check = parameters.bound(check_space);
+  info.alone = "it changes the target, and other drafters are not made for the changed one";
   info.build = parameters.bound(build_space);
   info.tuned = parameters.bound([](const Shape& options, const MethodBuildContext& context) {
     return tuned_by_options(options.tuned, context);

@@ -24,8 +24,8 @@ struct SelfSpecOptions {
   DraftRule rule = DraftRule::kAuto;
 };
 
-std::unique_ptr<DecodingMethod> build_self_spec(const SelfSpecOptions& options,
-                                                const MethodBuildContext& context) {
+std::unique_ptr<Drafter> self_spec_drafter(const SelfSpecOptions& options,
+                                           const MethodBuildContext& context) {
   if (!context.session.kv_cache)
     throw base::usage_error("self_spec: needs the KV cache",
                             "the draft is kept in the target's cache until it is verified");
@@ -39,8 +39,7 @@ std::unique_ptr<DecodingMethod> build_self_spec(const SelfSpecOptions& options,
   drafting.slots = context.slots;
   drafting.skip = skip_set(options.attention, options.mlp, context.target->config());
   drafting.cost = kept_share(drafting.skip, context.target->config());
-  return finish_method(std::make_unique<ModelDrafter>(nullptr, drafting), options.adaptive,
-                       context);
+  return std::make_unique<ModelDrafter>(nullptr, drafting);
 }
 
 }  // namespace
@@ -77,7 +76,7 @@ MethodInfo self_speculative_method() {
     check_layer_list("attention", options.attention);
     check_layer_list("mlp", options.mlp);
   });
-  info.build = parameters.bound(build_self_spec);
+  draft_by(info, parameters, self_spec_drafter);
   info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
     return sampled_answers(options.rule, sampling);
   });

@@ -87,8 +87,7 @@ std::shared_ptr<const engine::Model> draft_model(const std::string& text,
   return context.target->first_layers(layers);
 }
 
-std::unique_ptr<DecodingMethod> build_sps(const SpsOptions& options,
-                                          const MethodBuildContext& context) {
+std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuildContext& context) {
   ModelDrafter::Options drafting;
   const bool trained = options.draft == "trained";
   std::shared_ptr<const engine::Model> draft;
@@ -121,9 +120,7 @@ std::unique_ptr<DecodingMethod> build_sps(const SpsOptions& options,
   if (options.draft_temperature > 0) drafting.temperature = options.draft_temperature;
   drafting.cost = static_cast<double>(draft->streamed_bytes()) /
                   static_cast<double>(context.target->streamed_bytes());
-  return finish_method(
-      std::make_unique<ModelDrafter>(engine::Session::create(draft, session), drafting),
-      options.adaptive, context);
+  return std::make_unique<ModelDrafter>(engine::Session::create(draft, session), drafting);
 }
 
 }  // namespace
@@ -164,7 +161,7 @@ MethodInfo speculative_sampling_method() {
           .add(adapter_parameters(), &Shape::adapter);
   info.params = parameters.infos();
   info.check = parameters.bound([](const Shape& options) { draft_layers(options.draft); });
-  info.build = parameters.bound(build_sps);
+  draft_by(info, parameters, sps_drafter);
   info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
     return sampled_answers(options.rule, sampling);
   });

@@ -63,7 +63,8 @@ std::string first_arm(const std::string& name) {
       {"space", "adapter=@space"},
       {"suffix", "nodes=12"},
       {"sam", "k=10"},
-      {"ngram_mod", "entries=4096,lot=1,n_match=1,n_max=12,n_min=0"}};
+      {"ngram_mod", "entries=4096,lot=1,n_match=1,n_max=12,n_min=0"},
+      {"hybrid", "drafts=pld(match=recent)+eagle2(adapter=@eagle)"}};
   const auto files = kFiles.find(name);
   return files == kFiles.end() ? name : name + ":" + files->second;
 }
@@ -143,6 +144,9 @@ const std::vector<std::string> kShapes = {
     "falcon:adapter=@falcon_recurrent,tree=dynamic,total=0",
     "falcon:adapter=@falcon_recurrent",
     "falcon:adapter=@falcon_recurrent,tree=chain:6",
+    "hybrid:drafts=pia+lookahead(window=3;ngram=3;guesses=2)",
+    "hybrid:drafts=medusa(adapter=@medusa;draft=drawn)+pld(match=frequent;candidates=3;k=4)",
+    "hybrid:drafts=pld+eagle(adapter=@eagle)+self_draft,mode=first",
     "bita:adapter=@bita,tree=full:2",
     "bita:adapter=@bita_heads,tree=efficient:3",
     "bita:adapter=@bita,tree=straightforward",
