@@ -200,9 +200,10 @@ std::unique_ptr<Drafter> make_adaptive(std::unique_ptr<Drafter> drafter,
 }
 
 std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter, bool adaptive,
-                                              const MethodBuildContext& context) {
+                                              const MethodBuildContext& context,
+                                              RejectionRule rule) {
   if (adaptive) drafter = make_adaptive(std::move(drafter), context.row_cost);
-  return make_speculative_method(std::move(drafter));
+  return make_speculative_method(std::move(drafter), std::nullopt, rule);
 }
 
 }  // namespace evalrun::methods

@@ -24,6 +24,7 @@
 
 #include "engine/cost/row_cost.h"
 #include "methods/draft_choice.h"
+#include "methods/draft_rule.h"
 #include "methods/registration.h"
 
 namespace evalrun::methods {
@@ -44,7 +45,18 @@ Parameters<Shape> adaptive_parameters() {
 }
 // The drafter with the verifier, and adaptive where that is asked for.
 std::unique_ptr<DecodingMethod> finish_method(std::unique_ptr<Drafter> drafter, bool adaptive,
-                                              const MethodBuildContext& context);
+                                              const MethodBuildContext& context,
+                                              RejectionRule rule = {});
+// How a method verifies drawn drafts: by Shape::rule or Shape::draft.rule where it draws.
+template <typename Shape>
+RejectionRule rejection_of(const Shape& shape) {
+  if constexpr (requires { shape.draft.rule; })
+    return rejection_by(shape.draft.rule);
+  else if constexpr (requires { shape.rule; })
+    return rejection_by(shape.rule);
+  else
+    return {};
+}
 // Says of a method that it is what `make(shape, context)` drafts, with the common verifier:
 // MethodInfo::drafter and build. Adaptive where Shape has the member and it is set.
 template <typename Shape, typename Make>
@@ -53,7 +65,7 @@ void draft_by(MethodInfo& info, const Parameters<Shape>& parameters, Make make) 
   info.build = parameters.bound([make](const Shape& shape, const MethodBuildContext& context) {
     bool adaptive = false;
     if constexpr (requires { shape.adaptive; }) adaptive = shape.adaptive;
-    return finish_method(make(shape, context), adaptive, context);
+    return finish_method(make(shape, context), adaptive, context, rejection_of(shape));
   });
 }
 

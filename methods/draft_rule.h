@@ -3,12 +3,14 @@
 #pragma once
 #include "engine/base/error.h"
 #include "engine/sampling.h"
+#include "methods/verifier.h"
 
 namespace evalrun::methods {
 
 enum class DraftRule {
   kAuto,       // kGumbel where the run draws so, else kRejection
   kRejection,  // drawn from q, accepted with min(1, p/q), else a draw from what is left of p
+  kPaths,      // the same, and whole paths are tested (RejectionRule::whole_paths)
   kMatch,      // drawn from q, accepted where the target's own draw is the same token
   kArgmax,     // the likeliest of q, accepted where the target's own draw is one of them
   kGumbel,     // drawn from q by the noise that the target draws by, accepted where both are equal
@@ -18,7 +20,8 @@ enum class DraftRule {
 // of the same distribution.
 enum class SampledAnswers { kSameTokens, kSameDistribution };
 
-// The rule in a run that samples like this. usage_error for kGumbel where the run does not.
+// What a drafter does in a run that samples like this; never kAuto or kPaths. usage_error for
+// kGumbel where the run does not.
 inline DraftRule rule_in(DraftRule rule, const engine::SamplingParams& sampling) {
   if (sampling.greedy()) return DraftRule::kArgmax;
   const bool noise = sampling.sampler == engine::Sampler::kGumbel;
@@ -27,7 +30,13 @@ inline DraftRule rule_in(DraftRule rule, const engine::SamplingParams& sampling)
     throw base::usage_error("verify=gumbel, but the run does not draw by noise",
                             "add --sampler gumbel (suite: \"sampler\": \"gumbel\"), then plain "
                             "decoding draws by the same noise");
-  return rule;
+  return rule == DraftRule::kPaths ? DraftRule::kRejection : rule;
+}
+// How what a rule drew is rejected.
+inline RejectionRule rejection_by(DraftRule rule) {
+  RejectionRule rejection;
+  rejection.whole_paths = rule == DraftRule::kPaths;
+  return rejection;
 }
 inline SampledAnswers sampled_answers(DraftRule rule, const engine::SamplingParams& sampling) {
   return rule_in(rule, sampling) == DraftRule::kRejection ? SampledAnswers::kSameDistribution

@@ -90,6 +90,9 @@ class JoinedDrafter final : public Drafter {
   void take(TokenTree& tree) override;
   void side_rows(int max_rows, SideRows& rows) override;
   void side_tops(int32_t root, std::span<const int32_t> rows) override;
+  TargetWants wants() const override;
+  void learn(std::span<const int32_t> sequence, const TokenTree& tree, std::span<const int> path,
+             TargetAnswers& answers) override;
   void accepted(std::span<const int> path, int32_t bonus) override;
   size_t extra_parameter_bytes() const override;
   size_t extra_kv_bytes() const override;
@@ -353,6 +356,28 @@ void JoinedDrafter::side_tops(int32_t root, std::span<const int32_t> rows) {
     if (part.side.size() > 0)
       part.drafter->side_tops(root, rows.subspan(static_cast<size_t>(part.first_side),
                                                  static_cast<size_t>(part.side.size())));
+}
+
+TargetWants JoinedDrafter::wants() const {
+  TargetWants all;
+  for (const JoinedPart& part : parts_) {
+    const TargetWants wants = part.drafter->wants();
+    all.best = std::max(all.best, wants.best);
+    all.log_sums = all.log_sums || wants.log_sums;
+    all.tokens = all.tokens || wants.tokens;
+  }
+  return all;
+}
+
+// Of all that was verified, whichever part drafted it: more to learn from.
+void JoinedDrafter::learn(std::span<const int32_t> sequence, const TokenTree& tree,
+                          std::span<const int> path, TargetAnswers& answers) {
+  for (const JoinedPart& part : parts_) {
+    const TargetWants wants = part.drafter->wants();
+    if (!wants.any()) continue;
+    answers.narrow(wants.best);
+    part.drafter->learn(sequence, tree, path, answers);
+  }
 }
 
 void JoinedDrafter::accepted(std::span<const int> path, int32_t bonus) {

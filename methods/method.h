@@ -89,11 +89,11 @@ class DraftGroup {
 // A batch has an object for each of its slots, the first one and another() of it for the others.
 // They share weights, corpora and the sessions of drafters, in which slot s has sequence s, and
 // nothing that a generation changes. What parameters carry from answer to answer
-// (StepReproducibility::kCarryState: caches of pia and self_draft with persist=true, of suffix, sam,
-// ngram_mod and recycling with state=warm, draft lengths of sps, thresholds of self_spec) is carried
-// in each slot by itself: it depends on the answers that the slot had, not on the others of its
-// batches. The one exception says so: with state=shared (methods/lookup/carried_state.h) a cache is
-// one for all slots.
+// (StepReproducibility::kCarryState: caches of pia and self_draft with persist=true, of suffix,
+// sam, ngram_mod and recycling with state=warm, draft lengths of sps, thresholds of self_spec) is
+// carried in each slot by itself: it depends on the answers that the slot had, not on the others of
+// its batches. The one exception says so: with state=shared (methods/lookup/carried_state.h) a
+// cache is one for all slots.
 class DecodingMethod {
  public:
   virtual ~DecodingMethod() = default;

@@ -25,9 +25,13 @@ void SpeculativeMethod::start(const GenerationContext& context) {
   // Uniforms are one a level there, so every rule but the plain one stays with the host.
   context_.may_keep_dists = may_keep_dists_ && !context.sampling.greedy() &&
                             context.sampling.sampler == engine::Sampler::kInverse && !typical_ &&
-                            rule_.accept_scale == 1 && !rule_.whole_bonus &&
+                            rule_.accept_scale == 1 && !rule_.whole_bonus && !rule_.whole_paths &&
                             context.target->draws_cheaply();
-  verifier_.emplace(context.sampling, drafter_->siblings(), typical_, rule_);
+  // Kept, as its buffers have their sizes.
+  if (verifier_)
+    verifier_->sample_as(context.sampling);
+  else
+    verifier_.emplace(context.sampling, drafter_->siblings(), typical_, rule_);
   uniform_.emplace(context.chance);
   step_ = 0;
   // A step emits at most what the loop still wants, so nothing below grows later.

@@ -59,6 +59,7 @@ class SpeculativeMethod final : public DecodingMethod {
   void replace_drafter(
       const std::function<std::unique_ptr<Drafter>(std::unique_ptr<Drafter>)>& replace) {
     drafter_ = replace(std::move(drafter_));
+    verifier_.reset();
   }
 
  private:

@@ -30,6 +30,8 @@ class TargetAnswers {
   void begin(const engine::ForwardResult& result, const TokenTree& tree,
              const engine::SamplingParams& sampling, const KeyedUniforms& uniform,
              const TargetWants& wants);
+  // From now on no more than so many tokens of best(): for one of several that learn.
+  void narrow(int best) { wants_.best = best; }
   // TargetWants::best tokens, the likeliest first (ties: the smaller id); fewer where the
   // vocabulary has fewer. Valid until the next question.
   std::span<const engine::TokenLogit> best(int node);

@@ -35,6 +35,12 @@ int TokenTree::child(int parent_node, int32_t t) const {
   return -1;
 }
 
+int TokenTree::next_child(int parent_node, int after) const {
+  for (int i = std::max(after, parent_node) + 1; i < size(); ++i)
+    if (parent[static_cast<size_t>(i)] == parent_node) return i;
+  return -1;
+}
+
 bool TokenTree::holds(std::span<const int32_t> tokens) const {
   int node = 0;
   for (size_t i = 0; i < tokens.size() && node >= 0; ++i) node = child(node, tokens[i]);

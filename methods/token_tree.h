@@ -18,6 +18,8 @@ struct TokenTree {
   int add(int32_t t, int parent_node);  // returns the new node
   // First child of `parent_node` with this token, -1 when there is none.
   int child(int parent_node, int32_t t) const;
+  // First child of `parent_node` after node `after`, -1 when there is none.
+  int next_child(int parent_node, int after) const;
   // Whether a path below the root holds these tokens.
   bool holds(std::span<const int32_t> tokens) const;
   // A path below the root. `merge` shares the nodes that exist already, so a prefix that two drafts

@@ -1,66 +1,27 @@
 #include "methods/verifier.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "engine/base/error.h"
+#include "methods/residual.h"
 
 namespace evalrun::methods {
 namespace {
 
-// First child of `node` after `after`, -1 when there is none.
-int next_child(const TokenTree& tree, int node, int after) {
-  for (int i = std::max(after, node) + 1; i < tree.size(); ++i)
-    if (tree.parent[static_cast<size_t>(i)] == node) return i;
-  return -1;
-}
-
 int nth_child(const TokenTree& tree, int node, int n) {
-  int child = next_child(tree, node, node);
-  for (; n > 0 && child >= 0; --n) child = next_child(tree, node, child);
+  int child = tree.next_child(node, node);
+  for (; n > 0 && child >= 0; --n) child = tree.next_child(node, child);
   EVALRUN_CHECK(child >= 0, "node {} has no child {}", node, n);
   return child;
 }
 
-// target_prob <- norm(target_prob - min(draft_prob / draft_mass, accept_scale target_prob), not
-// below 0); draft_mass = sum of draft_prob. The residual has no mass only when the two
-// distributions agree up to rounding; a rejection then had a probability of about 1e-16 and the
-// target's own distribution is as good as the residual, so it stays.
-void subtract(std::vector<double>& target_prob, std::span<const double> draft_prob,
-              double draft_mass, double accept_scale) {
-  const size_t n = std::min(target_prob.size(), draft_prob.size());
-  const double scale = 1.0 / draft_mass;
-  const auto residual = [&](size_t i) {
-    const double r =
-        target_prob[i] - std::min(draft_prob[i] * scale, accept_scale * target_prob[i]);
-    return r > 0.0 ? r : 0.0;
-  };
-  std::array<double, 256> block;
-  double sum = engine::sum(std::span<const double>(target_prob).subspan(n));
-  for (size_t begin = 0; begin < n; begin += block.size()) {
-    const size_t size = std::min(block.size(), n - begin);
-    for (size_t i = 0; i < size; ++i) block[i] = residual(begin + i);
-    sum += engine::sum({block.data(), size});
-  }
-  if (!(sum > 0)) return;
-  const double norm = 1.0 / sum;
-  for (size_t i = 0; i < n; ++i) target_prob[i] = residual(i) * norm;
-  for (size_t i = n; i < target_prob.size(); ++i) target_prob[i] *= norm;
-}
-
-// Rejection of a point mass on `token`: what is left of the target's distribution without it.
-void exclude(std::vector<double>& target_prob, size_t token) {
-  const double cut = std::exchange(target_prob[token], 0.0);
-  const double sum = engine::sum(target_prob);
-  if (sum > 0) {
-    const double norm = 1.0 / sum;
-    for (double& p : target_prob) p *= norm;
-  } else {
-    target_prob[token] = cut;  // as above: only rounding can have rejected it
-  }
+// Whether a node comes from a known distribution.
+bool any_drawn(const TokenTree& tree, QOf q_of) {
+  for (int node = 1; node < tree.size(); ++node)
+    if (!q_of(node).empty()) return true;
+  return false;
 }
 
 }  // namespace
@@ -111,14 +72,13 @@ void Verifier::note_path(const TokenTree& tree) {
 // bonus is drawn from.
 int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, UniformSource& uniform) {
   std::span<const double> dist;  // what this child was drawn from, not normalised
-  for (int child = next_child(tree, node, node); child >= 0;
-       child = next_child(tree, node, child)) {
+  for (int child = tree.next_child(node, node); child >= 0; child = tree.next_child(node, child)) {
     const auto token = static_cast<size_t>(tree.token[static_cast<size_t>(child)]);
     EVALRUN_CHECK(token < p_.size(), "draft token {} of {}", token, p_.size());
     const std::span<const double> q = q_of(child);
     if (q.empty()) {
       if (uniform.accept(p_[token], 1.0)) return child;
-      exclude(p_, token);
+      exclude(p_, 1, token);
       continue;
     }
     if (dist.empty() || siblings_ == Siblings::kIndependent) dist = q;
@@ -126,9 +86,9 @@ int Verifier::accept_child(const TokenTree& tree, int node, QOf q_of, UniformSou
                   "the drafter reports no probability for the token {} it drew", token);
     const double mass = engine::sum(dist);
     if (uniform.accept(rule_.accept_scale * p_[token], dist[token] / mass)) return child;
-    if (!rule_.whole_bonus) subtract(p_, dist, mass, rule_.accept_scale);
+    if (!rule_.whole_bonus) subtract(p_, 1, dist, mass, rule_.accept_scale);
     // A copy of the vocabulary's size, so only where another child will look at it.
-    if (siblings_ == Siblings::kWithoutReplacement && next_child(tree, node, child) >= 0) {
+    if (siblings_ == Siblings::kWithoutReplacement && tree.next_child(node, child) >= 0) {
       if (dist.data() != q_.data()) q_.assign(dist.begin(), dist.end());
       q_[token] = 0;
       dist = q_;
@@ -150,14 +110,14 @@ Verifier::Result Verifier::verify_typical(const TokenTree& tree, const TargetVie
     if (tree.level[at] > tree.level[best_at] ||
         (tree.level[at] == tree.level[best_at] && here > log_prob_[best_at]))
       best = node;
-    if (next_child(tree, node, node) < 0) continue;
+    if (tree.next_child(node, node) < 0) continue;
     engine::warp(target.logits(node), sampling_, p_, scratch_);
     double entropy = 0;
     for (const double p : p_)
       if (p > 0) entropy -= p * std::log(p + 1e-5);
     const double least = std::min(typical_->epsilon, typical_->delta * std::exp(-entropy));
-    for (int child = next_child(tree, node, node); child >= 0;
-         child = next_child(tree, node, child)) {
+    for (int child = tree.next_child(node, node); child >= 0;
+         child = tree.next_child(node, child)) {
       const double p = p_[static_cast<size_t>(tree.token[static_cast<size_t>(child)])];
       if (p > least) log_prob_[static_cast<size_t>(child)] = here + std::log(p);
     }
@@ -170,6 +130,8 @@ Verifier::Result Verifier::verify_typical(const TokenTree& tree, const TargetVie
 Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& target, QOf q_of,
                                   UniformSource& uniform, int max_accepted) {
   if (typical_ && !sampling_.greedy()) return verify_typical(tree, target);
+  if (rule_.whole_paths && !sampling_.greedy() && !target.has_draws() && any_drawn(tree, q_of))
+    return verify_paths(tree, target, q_of, uniform, max_accepted);
   alive_.assign(1, 0);
   for (int depth = 0;; ++depth) {
     const int node = alive_.front();  // what the target says after equal paths is equal
@@ -193,8 +155,8 @@ Verifier::Result Verifier::verify(const TokenTree& tree, const TargetView& targe
       }
     } else {
       bool drawn = false;  // whether any child comes from a known distribution
-      for (int child = next_child(tree, node, node); child >= 0 && !drawn;
-           child = next_child(tree, node, child))
+      for (int child = tree.next_child(node, node); child >= 0 && !drawn;
+           child = tree.next_child(node, child))
         drawn = !q_of(child).empty();
       if (drawn) {
         engine::warp(target.logits(node), sampling_, p_, scratch_);

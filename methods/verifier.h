@@ -7,13 +7,38 @@
 //   min(1, p/q), else draw from the residual (Leviathan et al. 2023, arXiv 2211.17192, algorithm
 //   1);
 // - multi-candidate rejection: the same for several children, with or without replacement
-//   (SpecInfer, Miao et al. 2024, arXiv 2305.09781, section 4.3).
+//   (SpecInfer, Miao et al. 2024, arXiv 2305.09781, section 4.3);
+// - whole paths (RejectionRule::whole_paths), for drawn drafts: block verification of a chain (Sun
+//   et al. 2024, arXiv 2403.10444, algorithm 2), traversal verification of a tree (Weng et al.
+//   2025, arXiv 2505.12398), which is the former where the tree is a chain. Below.
 //
 // Greedy sampling walks, whatever the draft. Otherwise each visited node decides: sample and match
 // when none of its children has a distribution, rejection when they have. A child without one
 // beside children that have one counts as drawn from a point mass. Sample and match gives plain
 // decoding's tokens; rejection its distribution. Drafters whose rule is match or gumbel report no
 // distribution for what they drew.
+//
+// Whole paths. p(x | n) is the target's distribution after node n, q(x | n) the drafter's. A node n
+// is reached with a share a(n), the probability with which a path through n or to n must be
+// accepted, given that n was drafted. a(root) = 1. At a node, with w(x) = a p(x):
+//   1. Child c with token x, drawn from q, is reached with a(c) = min(1, w(x) / q(x)). Visit c.
+//   2. If no path through c was accepted, which has the probability 1 - sum min(w, q), then
+//        R = sum max(w - q, 0),  p <- max(w - q, 0) / R,  a <- R / (R + 1 - a),
+//      and q loses x and is normalised (Siblings::kWithoutReplacement), or stays (kIndependent). Go
+//      on with the next child. A child without a distribution has q = 1 at x.
+//   3. Without children left, the path that ends here is accepted with probability a: then the next
+//      token is drawn from p. The root's a is 1 throughout, so something is always accepted.
+// Why this is lossless: by induction from the leaves, c's visit accepts with probability a(c), and
+// what follows is the target's. So x is emitted by way of c with q(x) a(c) = min(w(x), q(x)), and
+// what w(x) lacks comes with p and a of step 2, as R + 1 - a is the probability of the refusal. The
+// argument holds for each value of the first child, so the later ones may depend on it; and a draft
+// may stop after a token because of its value, as every node it leaves has drawn nothing yet.
+// In the papers' terms, for a chain x_1 .. x_k: p_0 = 1, p_i = min(1, p_{i-1} p(x_i) / q(x_i)) is
+// a(x_i); after the refusal of all longer prefixes x_1 .. x_i is accepted with
+//   h_i = R_i / (R_i + 1 - p_i),  R_i = sum_x max(p_i p(x) - q(x), 0);  h_k = p_k,
+// and the next token has max(p_i p(x) - q(x), 0) / R_i: not the residual max(p - q, 0) of a token.
+// The expected number of accepted tokens is at least that of rejection token by token, on a chain
+// the most that any lossless rule of p and q has (theorem 2 there).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -82,6 +107,8 @@ class UniformSource {
   virtual ~UniformSource() = default;
   // What is asked next is for the token after a node of this level, 0 = the root.
   virtual void at(int /*level*/) {}
+  // What is asked next is whether the path that ends in this node, not the root, is accepted.
+  virtual void at_path(int /*node*/) {}
   // True with probability min(1, target_prob / draft_prob); draft_prob > 0.
   virtual bool accept(double target_prob, double draft_prob) = 0;
   virtual int32_t draw(std::span<const double> prob) = 0;
@@ -93,6 +120,10 @@ class UniformSource {
 // Numbers keyed by the position that they decide. A position is decided once: by the draw of plain
 // decoding, whatever was drafted, or by tests of drawn drafts and a draw from what they leave. So
 // methods that sample and match give plain decoding's tokens.
+//
+// Tests of whole paths say something of positions that the step does not decide. So they are keyed
+// by the step's first position, which no other step has, and by the node: the path that ends in
+// node i by accept(first, i - 1). The draw after it is keyed by its own position, as all are.
 class KeyedUniforms final : public UniformSource {
  public:
   explicit KeyedUniforms(const base::KeyedChance& chance) : chance_(chance) {}
@@ -101,6 +132,7 @@ class KeyedUniforms final : public UniformSource {
   // By what draw_token() will draw after nodes of this level.
   double target(int level) const { return chance_.target(first_ + level); }
   void at(int level) override { position_ = first_ + level, trial_ = 0; }
+  void at_path(int node) override { position_ = first_, trial_ = node - 1; }
   int32_t draw_token(std::span<const float> logits, const engine::SamplingParams& sampling,
                      engine::WarpScratch& scratch) override {
     return engine::draw(logits, sampling, chance_.target(position_), scratch);
@@ -134,6 +166,9 @@ struct RejectionRule {
   // On rejection the bonus is drawn from the target's whole distribution, as SPACE is published and
   // released. Lossy: drafts likelier than the target has them come out too often.
   bool whole_bonus = false;
+  // Whole paths are tested instead of one token after the other, where anything was drawn. Above,
+  // with min(q, accept_scale w) for what is accepted.
+  bool whole_paths = false;
 };
 
 class Verifier {
@@ -156,6 +191,8 @@ class Verifier {
   // and one token shorter.
   Result verify(const TokenTree& tree, const TargetView& target, QOf q_of, UniformSource& uniform,
                 int max_accepted = engine::kMaxRows);
+  // From the next verify() on.
+  void sample_as(const engine::SamplingParams& sampling) { sampling_ = sampling; }
   // Avoids growth during steps: room for `depth` accepted nodes.
   void reserve(int depth) {
     path_.reserve(static_cast<size_t>(depth));
@@ -164,6 +201,16 @@ class Verifier {
   }
 
  private:
+  struct PathWalk;
+  struct PathLevel {        // of the node of this level that is being visited
+    std::vector<double> p;  // the target's distribution; what is left of it after refusals
+    std::vector<double> q;  // the drafter's without the siblings drawn before, not normalised
+    bool drawn = false;     // q is set
+  };
+  Result verify_paths(const TokenTree& tree, const TargetView& target, QOf q_of,
+                      UniformSource& uniform, int max_accepted);
+  bool accept_path(PathWalk& walk, int node, double share);
+  bool accept_below(PathWalk& walk, int child, PathLevel& here, double& share);
   Result verify_typical(const TokenTree& tree, const TargetView& target);
   void match(const TokenTree& tree, int32_t token);
   void note_path(const TokenTree& tree);
@@ -173,6 +220,7 @@ class Verifier {
   Siblings siblings_;
   std::optional<TypicalAcceptance> typical_;
   RejectionRule rule_;
+  std::vector<PathLevel> levels_;
   std::vector<double> log_prob_;  // typical: of the path to each node, -inf where it is refused
   std::vector<int> path_;
   std::vector<int> alive_, next_;  // nodes whose root paths hold the tokens so far; ascending

@@ -32,7 +32,9 @@ class DecidesOtherwise {
     engine::SamplingParams sampling = own;
     sampling.temperature *= other_.temperature;
     sampling.top_p = std::min(sampling.top_p, other_.top_p);
-    Verifier verifier(sampling, verdict.drafter.siblings(), {}, other_.rule);
+    RejectionRule rule = other_.rule;
+    rule.whole_paths = verdict.rule.whole_paths;
+    Verifier verifier(sampling, verdict.drafter.siblings(), {}, rule);
     KeyedUniforms uniform(verdict.context.chance);
     uniform.begin_step(verdict.position);
     const auto logits_of = [&](int node) { return likely_enough(verdict, node); };

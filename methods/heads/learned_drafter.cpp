@@ -34,10 +34,14 @@ Parameters<AdapterOptions> adapter_parameters() {
 Parameters<DraftOptions> draft_parameter() {
   return Parameters<DraftOptions>{}.choice(
       "draft", &DraftOptions::rule,
-      {{"drawn", DraftRule::kAuto}, {"best", DraftRule::kArgmax}, {"matched", DraftRule::kMatch}},
+      {{"drawn", DraftRule::kAuto},
+       {"best", DraftRule::kArgmax},
+       {"matched", DraftRule::kMatch},
+       {"traversal", DraftRule::kPaths}},
       "children when sampling: drawn from the drafter's distribution without replacement "
       "(multi-candidate rejection; with --sampler gumbel by the target's noise), its best tokens, "
-      "or drawn and kept where the target's own draw is one of them (matched)");
+      "drawn and kept where the target's own draw is one of them (matched), or drawn without "
+      "replacement and tested by whole paths, leaves first (traversal)");
 }
 
 Parameters<DraftOptions> tree_parameter(const std::string& description) {

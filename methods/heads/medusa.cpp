@@ -113,7 +113,8 @@ std::unique_ptr<DecodingMethod> build_medusa(const MedusaOptions& options,
                                              const MethodBuildContext& context) {
   std::optional<TypicalAcceptance> typical;
   if (options.typical) typical = TypicalAcceptance{options.epsilon, options.delta};
-  return make_speculative_method(medusa_drafter(options, context), typical);
+  return make_speculative_method(medusa_drafter(options, context), typical,
+                                 rejection_by(options.draft.rule));
 }
 
 }  // namespace

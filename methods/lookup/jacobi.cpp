@@ -110,6 +110,7 @@ MethodInfo jacobi_method() {
           .choice("init", &Shape::init, token_sources(), "where first guesses are drawn")
           .add("n", &Shape::n, {1, engine::kMaxRows - 1}, "guesses in a block");
   info.params = parameters.infos();
+  info.alone = "its guesses are kept by their places in its own chain";
   info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
     return finish_method(
         std::make_unique<JacobiDrafter>(shape, context.target->config().vocab_size), false,

@@ -145,8 +145,8 @@ MethodInfo logitspec_method() {
                "rows of a step, the newest token included (what a row costs: evalrun cost)");
   info.params = parameters.infos();
   info.check = parameters.bound(check_logitspec);
-  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
-    return finish_method(std::make_unique<LogitSpecDrafter>(shape), shape.adaptive, context);
+  draft_by(info, parameters, [](const Shape& shape, const MethodBuildContext&) {
+    return std::make_unique<LogitSpecDrafter>(shape);
   });
   return info;
 }

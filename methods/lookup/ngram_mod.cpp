@@ -157,11 +157,9 @@ MethodInfo ngram_mod_method() {
           .add(state_parameter<Shape>("prompts and answers"));
   info.params = parameters.infos();
   info.check = parameters.bound(check_ngram_mod);
-  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
-    return finish_method(
-        std::make_unique<NgramModDrafter>(
-            shape, std::make_shared<NextTokenTable>(static_cast<size_t>(shape.entries))),
-        shape.adaptive, context);
+  draft_by(info, parameters, [](const Shape& shape, const MethodBuildContext&) {
+    return std::make_unique<NgramModDrafter>(
+        shape, std::make_shared<NextTokenTable>(static_cast<size_t>(shape.entries)));
   });
   return info;
 }

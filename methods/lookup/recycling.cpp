@@ -149,13 +149,12 @@ MethodInfo recycling_method() {
           .with(&ParamInfo::steps_at, {kGrownByName, StepReproducibility::kFollowMachine});
   info.params = parameters.infos();
   info.check = parameters.bound(check_recycling);
-  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
+  draft_by(info, parameters, [](const Shape& shape, const MethodBuildContext& context) {
     const bool grows = shape.tree == kGrownByName;
-    return finish_method(std::make_unique<RecyclingDrafter>(
-                             shape, context.target->config().vocab_size,
-                             grows ? RankTree{} : parse_rank_tree("recycling", shape.tree),
-                             grows ? std::optional(RowPrice(context.row_cost)) : std::nullopt),
-                         shape.adaptive, context);
+    return std::make_unique<RecyclingDrafter>(
+        shape, context.target->config().vocab_size,
+        grows ? RankTree{} : parse_rank_tree("recycling", shape.tree),
+        grows ? std::optional(RowPrice(context.row_cost)) : std::nullopt);
   });
   return info;
 }

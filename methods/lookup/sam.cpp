@@ -186,11 +186,9 @@ MethodInfo sam_method() {
         if (corpus == nullptr) return {};
         return {{"corpus", corpus->info().content_hash}};
       });
-  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
+  draft_by(info, parameters, [](const Shape& shape, const MethodBuildContext& context) {
     const EarlierAnswers earlier(shape.state, 0, shape.capacity, kAnyLength);
-    return finish_method(
-        std::make_unique<SamDrafter>(shape, earlier, sam_of(sam_corpus(shape, context).get())),
-        shape.adaptive, context);
+    return std::make_unique<SamDrafter>(shape, earlier, sam_of(sam_corpus(shape, context).get()));
   });
   return info;
 }

@@ -277,6 +277,7 @@ MethodInfo stand_method() {
   info.sampled = parameters.bound([](const Shape& shape, const engine::SamplingParams& sampling) {
     return sampled_answers(shape.draft, sampling);
   });
+  info.alone = "its tree follows what was accepted of its own drafts";
   info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
     return finish_method(
         std::make_unique<StandDrafter>(

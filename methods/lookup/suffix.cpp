@@ -224,9 +224,9 @@ MethodInfo suffix_method() {
                   "the likeliest nodes, or one path of the likeliest follower each time")
           .add(state_parameter<Shape>("answers"));
   info.params = parameters.infos();
-  info.build = parameters.bound([](const Shape& shape, const MethodBuildContext& context) {
+  draft_by(info, parameters, [](const Shape& shape, const MethodBuildContext&) {
     const EarlierAnswers earlier(shape.state, shape.depth, shape.capacity, shape.depth - 1);
-    return finish_method(std::make_unique<SuffixDrafter>(shape, earlier), shape.adaptive, context);
+    return std::make_unique<SuffixDrafter>(shape, earlier);
   });
   return info;
 }

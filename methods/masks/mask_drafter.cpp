@@ -29,9 +29,10 @@ std::unique_ptr<DecodingMethod> build_mask_method(const std::string& name,
             static_cast<double>(context.target->streamed_bytes());
   MaskPlan plan = choose_mask_plan(name, options.masks, opened.adapter.get(), context,
                                    weights.masks, cost, fallback_tree);
-  return make_speculative_method(std::make_unique<MaskDrafter>(
-      MaskParts{std::move(weights), std::move(plan), rule, gated,
-                context.target->config().vocab_size, cost, context.slots}));
+  return make_speculative_method(std::make_unique<MaskDrafter>(MaskParts{
+                                     std::move(weights), std::move(plan), rule, gated,
+                                     context.target->config().vocab_size, cost, context.slots}),
+                                 std::nullopt, rejection_by(rule));
 }
 
 }  // namespace

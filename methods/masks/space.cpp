@@ -80,7 +80,7 @@ std::unique_ptr<DecodingMethod> build_space(const SpaceOptions& options,
   MaskPlan plan = choose_mask_plan("space", with_k(options.masks, k), opened.adapter.get(), context,
                                    weights.masks, cost,
                                    fmt::format("chain:{}", std::min(kPaperMasks, weights.masks)));
-  RejectionRule rejection;
+  RejectionRule rejection = rejection_by(rule);
   rejection.accept_scale = options.accept_scale;
   rejection.whole_bonus = options.as_published;
   return make_speculative_method(std::make_unique<MaskDrafter>(MaskParts{

@@ -24,13 +24,14 @@
 namespace evalrun::methods {
 
 // Of the parameter verify=.
-inline const std::vector<base::Named<DraftRule>> kRules = {{"auto", DraftRule::kAuto},
-                                                           {"rejection", DraftRule::kRejection},
-                                                           {"match", DraftRule::kMatch},
-                                                           {"argmax", DraftRule::kArgmax},
-                                                           {"gumbel", DraftRule::kGumbel}};
+inline const std::vector<base::Named<DraftRule>> kRules = {
+    {"auto", DraftRule::kAuto},     {"rejection", DraftRule::kRejection},
+    {"block", DraftRule::kPaths},   {"match", DraftRule::kMatch},
+    {"argmax", DraftRule::kArgmax}, {"gumbel", DraftRule::kGumbel}};
 inline constexpr const char* kRuleText =
-    "when sampling: rejection of drawn drafts; match, drawn drafts that the target draws too; "
+    "when sampling: rejection of drawn drafts; block, rejection that tests whole "
+    "drafts (block verification, never accepts less on average); match, drawn drafts that the "
+    "target draws too; "
     "argmax, the draft's likeliest tokens that the target draws; gumbel, drafts by the target's "
     "noise (--sampler gumbel); auto = gumbel where the run has it, else rejection";
 

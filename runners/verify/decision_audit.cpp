@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "methods/speculative_method.h"
+#include "runners/verify/path_audit.h"
 #include "runners/verify/plain_distribution.h"
+#include "runners/verify/plain_walk.h"
 
 namespace evalrun::runners {
 namespace {
@@ -18,44 +20,9 @@ using methods::SpeculativeMethod;
 using methods::TokenTree;
 using Verdict = SpeculativeMethod::Verdict;
 
-// Probabilities of the engine are float64: what is compared may be off by this share of itself.
-constexpr double kRounding = 1e-10;
-
 long double sum_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0L);
 }
-
-}  // namespace
-
-// Plain decoding's logits along an answer.
-class PlainWalk {
- public:
-  explicit PlainWalk(engine::Session& session) : session_(session) {}
-  // As the decode loop prefills: the last token of the prompt by the decode path.
-  void begin(std::span<const int32_t> prompt) {
-    session_.reset();
-    if (prompt.size() > 1) session_.prefill(prompt.first(prompt.size() - 1));
-  }
-  // After `token`, which is committed. Valid until the next call.
-  std::span<const float> after(int32_t token) {
-    engine::Row row;
-    row.token = token;
-    engine::ForwardRequest request;
-    request.rows = {&row, 1};
-    const engine::ForwardResult result = session_.forward(request);
-    const std::span<const float> logits = result.logits_row(0);
-    logits_.assign(logits.begin(), logits.end());
-    const int root = 0;
-    session_.commit({&root, 1});
-    return logits_;
-  }
-
- private:
-  engine::Session& session_;
-  std::vector<float> logits_;
-};
-
-namespace {
 
 // One decision: the token that must follow, and the draft nodes that hold it.
 struct Decision {
@@ -148,6 +115,7 @@ class DecisionAuditor::Impl {
       return;
     }
     ++audit_.steps;
+    if (verdict.rule.whole_paths && draws(verdict)) return step_paths(verdict);
     const TokenTree& tree = verdict.tree;
     alive_.assign(1, 0);
     int32_t token = tree.token[0];
@@ -171,6 +139,57 @@ class DecisionAuditor::Impl {
       if (last) return;
       if (alive_.empty()) alive_.assign(1, node);  // undecided, and followed
     }
+  }
+
+  static bool draws(const Verdict& verdict) {
+    for (int node = 1; node < verdict.tree.size(); ++node)
+      if (!verdict.drafter.q_of(node).empty()) return true;
+    return false;
+  }
+
+  // A step whose draft was tested by whole paths: that is never done on a device.
+  void step_paths(const Verdict& verdict) {
+    const TokenTree& tree = verdict.tree;
+    const int before = walk_.length();
+    if (!scale_fits(verdict, verdict.position)) return;
+    const PathAudit again = audit_paths(verdict, sampling_, chance_, walk_);
+    audit_.drafts += again.drafts, audit_.tests += again.tests, audit_.refused += again.refused;
+    audit_.undecided += again.undecided;
+    if (!again.wrong.empty()) return differs(verdict.position, again.wrong);
+    if (again.border) {  // the step is followed, with all of its tokens
+      const auto n = static_cast<int64_t>(verdict.path.size());
+      audit_.undecided += n, audit_.borders += n;
+      walk_.back_to(before);
+      for (const int node : verdict.path) walk_.after(tree.token[static_cast<size_t>(node)]);
+      return;
+    }
+    std::vector<int> path;
+    for (int node = again.end; node >= 0; node = tree.parent[static_cast<size_t>(node)])
+      path.push_back(node);
+    std::reverse(path.begin(), path.end());
+    const auto kept = path.begin() + std::min(static_cast<std::ptrdiff_t>(path.size()),
+                                              std::ptrdiff_t{verdict.drafter.max_accepted()} + 1);
+    const auto [here, there] =
+        std::mismatch(path.begin(), kept, verdict.path.begin(), verdict.path.end());
+    if (here != kept || there != verdict.path.end())
+      return differs(verdict.position + (here - path.begin()) - 1,
+                     fmt::format("{} draft tokens are kept, the tests made again keep {}",
+                                 verdict.path.size() - 1, kept - path.begin() - 1));
+    const int64_t position = verdict.position + (kept - path.begin()) - 1;
+    PlainDraw token{tree.token[static_cast<size_t>(again.end)]};
+    if (kept == path.end()) {
+      ++audit_.draws;
+      audit_.redraws += again.refused > 0 ? 1 : 0;
+      if (!(sum_of(again.left) > 1e-12L)) {  // only rounding can have left the path's end
+        ++audit_.undecided;
+        return;
+      }
+      token = draw_by_inverse(again.left, chance_.target(position), again.slack);
+    }
+    if (!token.is(verdict.bonus))
+      differs(position, fmt::format("token {} follows, the decision made again gives {} (a draw "
+                                    "after the tests of whole paths)",
+                                    verdict.bonus, token.token));
   }
 
   static const char* reason(const Decision& decision) {
@@ -224,9 +243,17 @@ class DecisionAuditor::Impl {
       // What is left may be little, and rounding a larger share of it.
       const auto left = static_cast<double>(sum_of(dist.prob));
       decision.token =
-          draw_by_inverse(dist.prob, chance_.target(position), kRounding + 1e-14 / left);
+          draw_by_inverse(dist.prob, chance_.target(position), kAuditRounding + 1e-14 / left);
     }
     return decision;
+  }
+
+  // The tests follow the rule's scale, so they cannot find that it is too large.
+  bool scale_fits(const Verdict& verdict, int64_t position) {
+    const double scale = verdict.rule.accept_scale;
+    if (scale > 1)
+      differs(position, fmt::format("the rule accepts more than p/q, {:g} times as much", scale));
+    return !(scale > 1);
   }
 
   // Leaves in `p` what is left of the target's distribution.
@@ -234,10 +261,7 @@ class DecisionAuditor::Impl {
                     Decision& decision) {
     const bool independent = verdict.drafter.siblings() == methods::Siblings::kIndependent;
     const double scale = verdict.rule.accept_scale;
-    // The tests below follow the rule's scale, so they cannot find that it is too large.
-    if (scale > 1)
-      return differs(position,
-                     fmt::format("the rule accepts more than p/q, {:g} times as much", scale));
+    if (!scale_fits(verdict, position)) return;
     bool reported = false;  // q_ holds what the next child was drawn from
     int trial = 0;
     for (const int child : children_) {
@@ -274,7 +298,7 @@ class DecisionAuditor::Impl {
               Decision& decision) {
     ++audit_.tests;
     const double have = uniform * draft_prob;
-    if (std::abs(have - target_prob) <= kRounding * target_prob) decision.undecided = true;
+    if (std::abs(have - target_prob) <= kAuditRounding * target_prob) decision.undecided = true;
     const bool accepted = have < target_prob;
     if (accepted) decision.child = child;
     if (!accepted) ++audit_.refused;
@@ -283,19 +307,9 @@ class DecisionAuditor::Impl {
 
   // The token must be the draw of what the drafter says that it was drawn from.
   void check_draft(const Verdict& verdict, int child, int64_t position) {
-    const methods::DraftDraw draw = verdict.drafter.draw_of(child);
-    const int32_t token = verdict.tree.token[static_cast<size_t>(child)];
-    if (draw.list < 0)
-      return differs(position, fmt::format("draft token {} has a distribution, and no number that "
-                                           "it was drawn by",
-                                           token));
     ++audit_.drafts;
-    const PlainDraw again =
-        draw_by_inverse(q_, chance_.draft(verdict.position, draw.list, draw.draw), kRounding);
-    if (!again.is(token))
-      differs(position, fmt::format("draft token {} is not the draw of the distribution reported "
-                                    "for it, which is {}",
-                                    token, again.token));
+    const std::string wrong = wrong_draft(verdict, child, q_, chance_);
+    if (!wrong.empty()) differs(position, wrong);
   }
 
   SpeculativeMethod& method_;

@@ -8,7 +8,9 @@
 // Draft tokens must be the draws of the reported distribution, tests must pass and fail as they
 // did, and what is drawn after a refusal must be the draw of what is left of the target's
 // distribution (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1; several children: Miao et al.
-// 2024, arXiv 2305.09781, section 4.3). A wrong rule is found at the first decision that it
+// 2024, arXiv 2305.09781, section 4.3). Where whole paths are tested, all tests of a step are made
+// again, for which the second session also follows drafts that were refused (path_audit.h). A wrong
+// rule is found at the first decision that it
 // changes.
 //
 // What it does not see: a fault that changed no decision of these steps. By the same numbers a
@@ -57,7 +59,8 @@ struct DecisionAudit {
   double step_seconds = 0, audit_seconds = 0;
 
   int64_t decisions() const { return tests + draws; }
-  // Tokens that were decided: a test that passed, or a draw, ends the decisions about one.
+  // Tokens that were decided: a test that passed, or a draw, ends the decisions about one. Of a
+  // path that passed its test one is counted.
   int64_t places() const { return tests - refused + draws; }
   // The smallest total variation, on average over the places, that is found in as many with a
   // probability of 95 %; 1 without any.

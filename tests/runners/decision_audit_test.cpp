@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "methods/faults.h"
 #include "methods/model_draft/model_drafter.h"
+#include "methods/residual.h"
 #include "methods/speculative_method.h"
 #include "runners/verify/certificate.h"
 #include "runners/verify/plain_distribution.h"
@@ -176,13 +177,71 @@ TEST_F(AuditTest, FindsEveryPlantedFault) {
                                            "verify-top-p:95%",       "drop-below:1%",
                                            "scale-acceptance:110%",  "misreport-draft:80%",
                                            "misreport-draft:98%",    "redraw-from-target"};
-  for (const char* name : {"sps:draft=layers:1,k=3", "medusa:adapter=@medusa,draft=drawn"})
+  for (const char* name :
+       {"sps:draft=layers:1,k=3", "medusa:adapter=@medusa,draft=drawn",
+        "sps:draft=layers:1,k=3,verify=block", "medusa:adapter=@medusa,draft=traversal"})
     for (const std::string& fault : faults) {
       const DecisionAudit a = faulty(name, fault, 40);
       EXPECT_FALSE(a.first.empty())
           << name << " " << fault << ", " << a.decisions() << " decisions, refused " << a.refused;
       EXPECT_EQ(a.equal + static_cast<int>(a.first.size()), 40);
     }
+}
+
+// Block verification whose refused drafts are followed by a draw from max(p - q, 0), the residual
+// of rejection token by token, instead of the path's: tests are right, and the text is not.
+TEST_F(AuditTest, ATokensResidualAfterABlockIsFound) {
+  const auto method = tests::build_method("sps:draft=layers:1,k=3,verify=block", model_);
+  const auto plain = [](const methods::SpeculativeMethod::Verdict& verdict) {
+    const int next = verdict.path.back() + 1;  // of a chain
+    if (next >= verdict.tree.size()) return;
+    std::vector<double> p;
+    engine::WarpScratch scratch;
+    engine::warp(verdict.target.logits(verdict.path.back()), verdict.context.sampling, p, scratch);
+    methods::subtract(p, 1, verdict.drafter.q_of(next), 1, 1);
+    const auto depth = static_cast<int64_t>(verdict.path.size()) - 1;
+    verdict.bonus = engine::draw(p, verdict.context.chance.target(verdict.position + depth));
+  };
+  methods::with_verdicts(*method, "a test").set_verdict_hook(plain);
+  const DecisionAudit a = audit(*method, {1.0, 0, 1.0}, 40).audit;
+  ASSERT_FALSE(a.first.empty()) << a.decisions() << " decisions, refused " << a.refused;
+  EXPECT_THAT(a.first[0].what, HasSubstr("a draw after the tests of whole paths"));
+}
+
+// One kept draft token fewer than passed, with the target's own draw there.
+TEST_F(AuditTest, APathThatEndsTooEarlyIsFound) {
+  for (const char* name :
+       {"sps:draft=layers:1,k=3,verify=block", "medusa:adapter=@medusa,draft=traversal"}) {
+    const auto method = tests::build_method(name, model_);
+    const auto shorter = [](const methods::SpeculativeMethod::Verdict& verdict) {
+      if (verdict.path.size() < 2) return;
+      verdict.bonus = verdict.tree.token[static_cast<size_t>(verdict.path.back())];
+      verdict.path.pop_back();
+    };
+    methods::with_verdicts(*method, "a test").set_verdict_hook(shorter);
+    const DecisionAudit a = audit(*method, {1.0, 0, 1.0}, 3).audit;
+    ASSERT_FALSE(a.first.empty()) << name;
+    EXPECT_THAT(a.first[0].what, HasSubstr("the tests made again keep")) << name;
+  }
+}
+
+// Whole paths are never tested on a device, so that the audit is of what a run does there.
+TEST_F(AuditTest, WholePathsStayWithTheHost) {
+  const SamplingParams sampling{1.0, 0, 1.0};
+  auto device = std::make_unique<tests::CheapDraws>(tests::make_session(model_));
+  const tests::CheapDraws& tried = *device;
+  session_ = std::move(device);
+  for (const char* name :
+       {"sps:draft=layers:1,k=3,verify=block", "medusa:adapter=@medusa,draft=traversal"}) {
+    const auto method = tests::build_method(name, model_);
+    decode(*method, sampling, 1);
+    EXPECT_EQ(tried.rejection_tests, 0) << name;
+    const DecisionAudit a = audit(*method, sampling, 5).audit;
+    EXPECT_EQ(a.equal, 5) << name << (a.first.empty() ? "" : a.first[0].what);
+    EXPECT_GT(a.refused, 0) << name;
+    EXPECT_GT(a.redraws, 0) << name;
+    EXPECT_FALSE(a.on_host) << name;
+  }
 }
 
 // The tests are made again by the rule's own scale, so the rule itself is looked at.
