@@ -7,7 +7,7 @@
 namespace evalrun::methods {
 namespace {
 
-constexpr double kMemory = 0.97;      // weight of the past when a node is added
+constexpr double kPastWeight = 0.97;  // of the counts when a node is added
 constexpr double kPriorWeight = 2;    // nodes
 constexpr double kUnknownRow = 0.05;  // price of a row without a table
 // The table holds forwards back to back at one context. Between other work, and after longer texts,
@@ -69,8 +69,8 @@ size_t Acceptance::place(int draft_class, int depth, int rank) {
 
 void Acceptance::note(int draft_class, int depth, int rank, bool accepted) {
   Cell& cell = cells_[place(draft_class, depth, rank)];
-  cell.tested = kMemory * cell.tested + 1;
-  cell.accepted = kMemory * cell.accepted + accepted;
+  cell.tested = kPastWeight * cell.tested + 1;
+  cell.accepted = kPastWeight * cell.accepted + accepted;
 }
 
 void WatchedDraft::watch(const RatedDraft& draft) {

@@ -5,48 +5,14 @@
 
 #include "engine/base/error.h"
 #include "methods/draft_choice.h"
+#include "methods/joined_group.h"
+#include "methods/joined_tree.h"
 
 namespace evalrun::methods {
 namespace {
 
 constexpr double kRecent = 0.2;    // weight of the newest draft in what a part brings and costs
 constexpr int kRarestTrial = 128;  // tokens between trials of a part that does not pay
-
-// The forwards of several parts, part by part: all slots end with one before any begins the next.
-// So the drafts of a part are staged together as without others, and nothing of the target's
-// session lies between a forward and those that read it.
-class JoinedGroup final : public DraftGroup {
- public:
-  explicit JoinedGroup(std::vector<DraftGroup*> groups) : groups_(std::move(groups)) {}
-
-  int room() const override {
-    int room = engine::kMaxRows;
-    for (const DraftGroup* group : groups_) room = std::min(room, group->room());
-    return room;
-  }
-  void begin() override { begin_part(0); }
-  void run() override {
-    if (staged_ == 0) return begin_part(at_ + 1);
-    staged_ = 0;
-    groups_[at_]->run();
-  }
-
-  size_t at() const { return at_; }  // the part whose forwards run now
-  bool last() const { return at_ + 1 == groups_.size(); }
-  void note_staged() { ++staged_; }
-
- private:
-  void begin_part(size_t at) {
-    EVALRUN_CHECK(at < groups_.size(), "part {} of {} that draft by forwards", at, groups_.size());
-    at_ = at;
-    staged_ = 0;
-    groups_[at_]->begin();
-  }
-
-  const std::vector<DraftGroup*> groups_;
-  size_t at_ = 0;
-  int staged_ = 0;  // slots
-};
 
 struct JoinedPart {
   std::unique_ptr<Drafter> drafter;
@@ -426,40 +392,6 @@ size_t JoinedDrafter::extra_kv_bytes() const {
 }
 
 }  // namespace
-
-void JoinedTree::reserve(int nodes) {
-  tree_.reserve(nodes);
-  acceptance_.reserve(static_cast<size_t>(nodes));
-}
-
-void JoinedTree::reset(int32_t root) {
-  tree_.reset(root);
-  acceptance_.assign(1, 1.0);
-}
-
-void JoinedTree::add(const TokenTree& draft, base::FunctionRef<double(int)> acceptance,
-                     std::vector<int>& node_of) {
-  EVALRUN_CHECK(draft.token[0] == tree_.token[0], "drafts below two roots");
-  node_of.assign(draft.token.size(), 0);
-  for (size_t i = 1; i < draft.token.size(); ++i) {
-    const int parent = node_of[static_cast<size_t>(draft.parent[i])];
-    int node = tree_.child(parent, draft.token[i]);
-    if (node < 0) {
-      node = tree_.add(draft.token[i], parent);
-      acceptance_.push_back(0);
-    }
-    node_of[i] = node;
-    double& known = acceptance_[static_cast<size_t>(node)];
-    known = std::max(known, acceptance(static_cast<int>(i)));
-  }
-}
-
-double JoinedTree::surest_first() const {
-  double surest = 0;
-  for (size_t i = 1; i < tree_.token.size(); ++i)
-    if (tree_.parent[i] == 0) surest = std::max(surest, acceptance_[i]);
-  return surest;
-}
 
 std::unique_ptr<Drafter> make_joined(std::vector<std::unique_ptr<Drafter>> parts,
                                      const JoinOptions& options,

@@ -68,9 +68,12 @@ double relative_cost(const std::string& spec, const LogitTable& table, double pe
   return cost / tokens;
 }
 
-const char* const kFree[] = {"pld:adaptive=true", "pld:adaptive=true,match=frequent,candidates=4",
+const char* const kFree[] = {"pld:adaptive=true",
+                             "pld:adaptive=true,match=frequent,candidates=4",
                              "lookahead:adaptive=true,pool_from_prompt=true",
-                             "self_draft:adaptive=true"};
+                             "self_draft:adaptive=true",
+                             "recycling:adaptive=true",
+                             "logitspec:adaptive=true"};
 
 TEST(Adaptive, LosesAtMostThreePercentWhereNothingComesTrue) {
   for (const char* spec : kFree)

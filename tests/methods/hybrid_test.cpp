@@ -9,6 +9,7 @@
 #include "methods/draft_choice.h"
 #include "methods/faults.h"
 #include "methods/joined_draft.h"
+#include "methods/joined_tree.h"
 #include "methods/step.h"
 #include "tests/methods/support/harness.h"
 

@@ -385,7 +385,7 @@ Law law_of(methods::DecodingMethod& method, const engine::SamplingParams& sampli
 }
 
 const char* const kStand[] = {"stand:k=3,levels=3,nodes=8", "stand:draft=matched,levels=3,nodes=8",
-                              "stand:draft=best,levels=3,nodes=8", "stand:tree=auto,levels=3"};
+                              "stand:draft=best,levels=3,nodes=8", "stand:k=2,tree=auto,levels=3"};
 
 TEST(Stand, SampledAnswersHaveTheTargetsLaw) {
   for (const char* spec : kStand)
