@@ -1,5 +1,5 @@
 // Jacobi decoding (Santilli et al. 2023, "Accelerating Transformer Inference for Translation via
-// Parallel Decoding", arXiv 2305.10427, section 3): a block of n guesses for the next n tokens is
+// Parallel Decoding", arXiv 2305.10427): a block of n guesses for the next n tokens is
 // verified as a chain. What the target says after each guess, right or wrong, is the guess for the
 // place behind it in the next step: a Jacobi iteration of the equations that plain decoding solves
 // one by one. Guesses that come true are the answer's tokens, so that a step gives one at least.
@@ -8,8 +8,8 @@
 // said on their way.
 //
 // block=moving keeps n guesses in front of the newest token, as papers on Lookahead and after it
-// describe Jacobi decoding. block=fixed is the paper's parallel Gauss-Seidel-Jacobi: a block is
-// iterated until all of it is settled, then comes the next.
+// describe Jacobi decoding. With block=fixed a block is iterated until all of it is settled, then
+// comes the next.
 //
 // Differs: a block starts with random tokens of the prompt (or of the vocabulary), not with padding
 // tokens, which a decoder-only model has not learnt to go on from. A guess that is a stop token is
@@ -97,11 +97,11 @@ MethodInfo jacobi_method() {
   MethodInfo info;
   info.name = "jacobi";
   info.summary = "a block of guesses, each replaced by what the target said after the one before";
-  info.source = "Santilli et al. 2023, arXiv 2305.10427, section 3";
+  info.source = "Santilli et al. 2023, arXiv 2305.10427";
   info.needs = "nothing";
   info.notes =
       "\"Jacobi decoding\" in papers on Lookahead and on consistency models is this with a moving "
-      "block; block=fixed is the paper's own Gauss-Seidel-Jacobi. n=4 is ours.";
+      "block. n=4 is ours.";
   using Shape = JacobiShape;
   const auto parameters =
       Parameters<Shape>{}

@@ -15,7 +15,7 @@
 // - Nothing is learnt from the prompt: a prefill computes no logits, the same for every method.
 //   Rows of tokens that no forward of this answer had are empty, and their nodes have no children.
 // - Where a token stands at several nodes of a tree its row is that of the last of them, and of one
-//   on the accepted path if there is any. The paper leaves open which of them writes last.
+//   on the accepted path if there is any.
 // - A node that would be a stop token is left out, with what is below it: the target supplies it.
 // - tree=auto is ours: methods/lookup/grown_tree.h.
 // - Under sampling a draft token is taken where the target's own draw is the same.

@@ -9,13 +9,13 @@
 // A draft that is drawn from nearly the target's distribution passes a rejection test far oftener
 // than a fixed one equals the target's draw: sum of min(p, q) against p of one token.
 //
-// No program was released. Differs from the paper:
+// No program was released. This was written after the paper's abstract and summaries of it, not
+// after its full text: k, levels, ngram and nodes are ours. What is known to differ:
 // - The tree is grown anew in every step from what was accepted in this answer
-//   (methods/lookup/grown_tree.h); the paper measures it once, on prompts of the task, and keeps
-//   it. tree=auto verifies as many of its nodes as pay here.
+//   (methods/lookup/grown_tree.h), not fixed beforehand by data. tree=auto verifies as many of its
+//   nodes as pay here.
 // - The table begins each answer empty, and knows nothing of the prompt: a prefill computes no
-//   logits. The paper's gains over many samples of one question come from a table that all of
-//   them fill.
+//   logits. Samples of one question share no table.
 // - Rows of tokens that were not accepted are not learnt.
 // - Numbers are keyed by what they decide (base::KeyedChance) instead of noise that is computed
 //   beforehand; with --sampler gumbel drafts are drawn by the target's own noise.
@@ -250,9 +250,11 @@ MethodInfo stand_method() {
   info.source = "STAND, Song et al. 2025, arXiv 2506.04708";
   info.needs = "nothing";
   info.notes =
-      "Made for sampling: greedy rows of it say little. The sizes (k, levels, ngram, nodes) are "
-      "parameters, as no program was released. The paper's largest gains are over many samples of "
-      "one question, which share a table; here each answer has its own.";
+      "Made for sampling: greedy rows of it say little. No program was released; the sizes (k, "
+      "levels, "
+      "ngram, nodes) are ours. Each answer has a table of its own, also where there are many "
+      "samples "
+      "of one question.";
   using Shape = StandShape;
   const auto parameters =
       Parameters<Shape>{}
