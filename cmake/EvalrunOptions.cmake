@@ -69,9 +69,9 @@ find_package(Threads REQUIRED)
 target_compile_options(evalrun_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-pthread>")
 target_link_libraries(evalrun_options INTERFACE Threads::Threads)
 
-# evalrun_unity(<target...>): may be compiled several files at once. Not for folders in which files repeat names by
-# design: data sets and evaluators have a row_reader(), a Text each. A missing #include is found by
-# builds without it (presets debug and asan).
+# evalrun_unity(<target...>): may be compiled several files at once. Not for files that repeat names by design:
+# SKIP_UNITY_BUILD_INCLUSION leaves them alone. A missing #include is found by builds without it (presets debug and
+# asan).
 function(evalrun_unity)
   if(EVALRUN_UNITY)
     # 16 files and not CMake's 8: an eighth less of processor time for reports/.

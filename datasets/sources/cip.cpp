@@ -9,7 +9,7 @@ namespace evalrun::datasets {
 
 namespace {
 
-ReaderForSpec row_reader(const std::string& name) {
+ReaderForSpec cip_rows(const std::string& name) {
   const RowReader row = [name](const JsonLine& at, base::ObjectReader& reader) {
     Prompt prompt;
     prompt.id = fmt::format("{}/{}", name, at.row);
@@ -31,7 +31,7 @@ DatasetEntry cip() {
   info.default_max_new = 512;
   info.files = {"cip/test.jsonl"};
   info.alternatives = {"cip/test.json"};
-  return {info, file_loader(info, row_reader(info.name))};
+  return {info, file_loader(info, cip_rows(info.name))};
 }
 
 DatasetEntry cip_standin() {
@@ -42,7 +42,7 @@ DatasetEntry cip_standin() {
   info.licence = "CC BY-NC 4.0 (alpaca part); not stated (the rest)";
   info.default_max_new = 512;
   info.files = {"cip_standin/test_standin.jsonl"};
-  return {info, file_loader(info, row_reader(info.name))};
+  return {info, file_loader(info, cip_rows(info.name))};
 }
 
 }  // namespace evalrun::datasets

@@ -31,7 +31,7 @@ constexpr int kGsm100[] = {
     1197, 1231, 1235, 1242, 1256, 1264};
 // clang-format on
 
-std::string request(const std::string& question) {
+std::string asked_question(const std::string& question) {
   return fmt::format("Question: {}\nAnswer:", question);
 }
 
@@ -42,7 +42,7 @@ std::string read_shots(const DatasetInfo& info, const std::string& root, int wan
   int n = 0;
   for_each_json_record(text, file.path, [&](const JsonLine&, base::ObjectReader& reader) {
     if (n == wanted) return;
-    shots += fmt::format("{} {}\n\n", request(reader.required<std::string>("question")),
+    shots += fmt::format("{} {}\n\n", asked_question(reader.required<std::string>("question")),
                          reader.required<std::string>("answer"));
     ++n;
   });
@@ -54,7 +54,7 @@ std::string read_shots(const DatasetInfo& info, const std::string& root, int wan
 }
 
 // `only`: rows of the test file that belong to the set, ascending; empty = all.
-RowReader row_reader(int n_shots, const std::string& shots, std::span<const int> only) {
+RowReader gsm8k_rows(int n_shots, const std::string& shots, std::span<const int> only) {
   return [n_shots, shots, only](const JsonLine& at,
                                 base::ObjectReader& reader) -> std::optional<Prompt> {
     if (!only.empty() && !std::binary_search(only.begin(), only.end(), at.row)) return std::nullopt;
@@ -66,7 +66,7 @@ RowReader row_reader(int n_shots, const std::string& shots, std::span<const int>
     if (prompt.reference->find("#### ") == std::string::npos)
       reader.fail("answer", "has no final line '#### NUMBER'",
                   "use the official file; evaluators compare with that number");
-    prompt.turns = {n_shots == 0 ? question : shots + request(question)};
+    prompt.turns = {n_shots == 0 ? question : shots + asked_question(question)};
     if (n_shots > 0) {
       prompt.chat = false;
       prompt.stop.strings = {"Question:", "</s>", "<|im_end|>"};
@@ -93,7 +93,7 @@ DatasetEntry entry(DatasetInfo info, std::span<const int> only) {
     const FoundFile file = find_data_file(info, root, info.files);
     const int n_shots = options.of(spec.options).shots;
     const std::string shots = n_shots == 0 ? "" : read_shots(info, root, n_shots);
-    return load_one_file(info, spec, file, row_reader(n_shots, shots, only));
+    return load_one_file(info, spec, file, gsm8k_rows(n_shots, shots, only));
   };
   return {info, load};
 }

@@ -8,7 +8,7 @@ namespace evalrun::datasets {
 
 namespace {
 
-RowReader row_reader(const DatasetSpec& spec) {
+RowReader humaneval_rows(const DatasetSpec& spec) {
   return
       [form = code_options().of(spec.options).prompt](const JsonLine&, base::ObjectReader& reader) {
         constexpr std::string_view kPrefix = "HumanEval/";
@@ -46,7 +46,7 @@ DatasetEntry humaneval() {
   info.evaluators = {"pass@evalrun"};
   info.options = code_options().infos();
   info.files = {"humaneval/HumanEval.jsonl.gz"};
-  return {info, file_loader(info, row_reader)};
+  return {info, file_loader(info, humaneval_rows)};
 }
 
 }  // namespace evalrun::datasets

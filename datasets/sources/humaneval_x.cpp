@@ -42,7 +42,7 @@ CodeProblem read_problem(const Language& language, base::ObjectReader& reader) {
   return problem;
 }
 
-RowReader row_reader(const Language& language, CodePrompt form) {
+RowReader humaneval_x_rows(const Language& language, CodePrompt form) {
   return [language, form](const JsonLine&, base::ObjectReader& reader) {
     auto problem = std::make_shared<CodeProblem>(read_problem(language, reader));
     Prompt prompt;
@@ -72,7 +72,7 @@ LoadedDataset load(const DatasetInfo& info, const std::string& root, const Datas
     if (!spec.wants(kLanguages[i].name)) continue;
     const FoundFile file = find_data_file(info, root, {info.files[i]});
     const FileState one =
-        read_rows(file.path, file.relative, row_reader(kLanguages[i], form), prompts);
+        read_rows(file.path, file.relative, humaneval_x_rows(kLanguages[i], form), prompts);
     state = state ? combined(*state, one) : one;
     loaded.info.official_count += kProblems;
     loaded.origin += (loaded.origin.empty() ? "" : ", ") + file.path;

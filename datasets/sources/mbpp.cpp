@@ -80,7 +80,7 @@ base::Options<Mbpp100Options> mbpp_100_options() {
 }
 
 // The examples come before the first test in the file, so one pass sees them first.
-RowReader row_reader(const DatasetSpec& spec) {
+RowReader mbpp_rows(const DatasetSpec& spec) {
   const bool few_shot = mbpp_options().of(spec.options).few_shot;
   const auto shots = std::make_shared<std::string>();
   const auto n_shots = std::make_shared<int>(0);
@@ -118,7 +118,7 @@ RowReader row_reader(const DatasetSpec& spec) {
   };
 }
 
-RowReader row_reader_100(const DatasetSpec& spec) {
+RowReader mbpp_100_rows(const DatasetSpec& spec) {
   const bool with_tests = mbpp_100_options().of(spec.options).with_tests;
   const auto n_tests = std::make_shared<int>(0);
   return
@@ -155,7 +155,7 @@ DatasetEntry mbpp() {
   info.evaluators = {"pass@evalrun"};
   info.options = mbpp_options().infos();
   info.files = {"mbpp/mbpp.jsonl"};
-  return {info, file_loader(info, row_reader)};
+  return {info, file_loader(info, mbpp_rows)};
 }
 
 DatasetEntry mbpp_100() {
@@ -170,7 +170,7 @@ DatasetEntry mbpp_100() {
   info.evaluators = {"pass@evalrun"};
   info.options = mbpp_100_options().infos();
   info.files = {"mbpp/sanitized-mbpp.json"};
-  return {info, file_loader(info, row_reader_100)};
+  return {info, file_loader(info, mbpp_100_rows)};
 }
 
 }  // namespace evalrun::datasets

@@ -56,7 +56,7 @@ std::vector<Prompt> read_kind(const Kind& kind) {
 }
 
 constexpr const char* kProgramsFile = "samples/programs.jsonl";
-const std::vector<std::string> kLanguages = {"python", "cpp", "java", "js", "go", "rust"};
+const std::vector<std::string> kProgramLanguages = {"python", "cpp", "java", "js", "go", "rust"};
 
 std::vector<Prompt> read_programs(const DatasetSpec& spec) {
   const CodePrompt form = code_options().of(spec.options).prompt;
@@ -105,7 +105,7 @@ std::vector<DatasetEntry> samples() {
   programs.summary = "functions to complete in six languages, with tests";
   programs.default_max_new = 256;
   programs.evaluators = {"pass@evalrun"};
-  programs.parts = kLanguages;
+  programs.parts = kProgramLanguages;
   programs.options = code_options().infos();
   DatasetInfo all = common_info();
   all.name = "samples";

@@ -15,7 +15,7 @@ constexpr int kPerTask = 80;
 const std::vector<std::string> kTasks = {"mt_bench", "translation",    "summarization",
                                          "qa",       "math_reasoning", "rag"};
 
-RowReader row_reader(const DatasetSpec& spec) {
+RowReader spec_bench_rows(const DatasetSpec& spec) {
   return [spec](const JsonLine&, base::ObjectReader& reader) -> std::optional<Prompt> {
     const auto category = reader.required<std::string>("category");
     const bool own = std::find(kTasks.begin(), kTasks.end(), category) != kTasks.end();
@@ -56,7 +56,7 @@ DatasetEntry spec_bench() {
             if (!spec.parts.empty())
               part.official_count = kPerTask * static_cast<int>(spec.parts.size());
             return load_one_file(part, spec, find_data_file(info, root, info.files),
-                                 row_reader(spec));
+                                 spec_bench_rows(spec));
           }};
 }
 

@@ -24,7 +24,7 @@ base::Options<XsumOptions> xsum_options() {
                                              "wording of the request");
 }
 
-RowReader row_reader(const DatasetSpec& spec) {
+RowReader xsum_rows(const DatasetSpec& spec) {
   const std::string request = xsum_options().of(spec.options).request;
   return [request](const JsonLine&, base::ObjectReader& reader) {
     Prompt prompt;
@@ -52,7 +52,7 @@ DatasetEntry xsum() {
                      "rouge2@rouge_score-0.1.2", "rougeLsum@rouge_score-0.1.2"};
   info.files = {"xsum/test.jsonl"};
   info.alternatives = {"xsum/test_sample.jsonl"};
-  return {info, file_loader(info, row_reader)};
+  return {info, file_loader(info, xsum_rows)};
 }
 
 }  // namespace evalrun::datasets

@@ -136,10 +136,12 @@ class BothSessions {
 
 TEST_P(CachePools, UnequalSequencesHaveTheBitsOfRoomForAll) {
   const bool slow = GetParam().isa == "reference" || GetParam().isa == "portable";
+  // Which blocks are whose is no matter of the path: one has many acts, another one in other runs.
+  const int acts = slow || !in_full(GetParam(), "pools") ? 60 : 200;
   int refused = 0;
   for (const NamedModel& m : some_models(GetParam().format)) {
     BothSessions both(m, GetParam(), 5);
-    for (int i = 0; i < (slow ? 60 : 200); ++i) {
+    for (int i = 0; i < acts; ++i) {
       refused += both.act();
       if (i % 10 == 9) {
         ASSERT_TRUE(same_sequences(both.pool(), both.room())) << m.name << ", act " << i;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <ostream>
@@ -107,6 +108,10 @@ inline bool in_full(const Path& path, const std::string& test) {
   const auto at = std::find(names.begin(), names.end(), path.name()) - names.begin();
   return tests::in_sample(static_cast<size_t>(at), names.size(), 1, test);
 }
+
+// cuda_checked looks at every access, which takes ten times the emulator's time. It is to launch
+// every kernel over borders of its blocks; that results are right is shown by the other run.
+inline bool looks_at_accesses() { return std::getenv("CUDA_EMULATOR_EVERY_KERNEL") != nullptr; }
 
 // Those that give the bits of the reference.
 inline std::vector<Path> paths_of_reference_bits() {

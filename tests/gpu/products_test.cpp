@@ -24,6 +24,7 @@
 namespace evalrun::engine::cuda::testing {
 namespace {
 
+using engine::testing::looks_at_accesses;
 using engine::testing::random_floats;
 using engine::testing::same_bits;
 
@@ -83,8 +84,9 @@ class Products : public ::testing::TestWithParam<Way> {
 TEST_P(Products, EqualTheDefinitionAtOddShapes) {
   const WeightStorage s = GetParam().storage;
   for (const auto& [out, in] : tests::sample(
-           {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}, {20, 2700}}, 3))
-    for (const int rows : tests::sample({1, 3, 8, 9, 16, 17, 70}, 4)) {
+           {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}, {20, 2700}},
+           looks_at_accesses() ? 2 : 3))
+    for (const int rows : tests::sample({1, 3, 8, 9, 16, 17, 70}, looks_at_accesses() ? 3 : 4)) {
       const WeightMatrix w = random_matrix(s, out, in, 5);
       const auto x = random_floats(rows * in, 77);
       const auto y = Product(w)(x, rows, {.outputs = out});
@@ -134,7 +136,7 @@ TEST_P(Products, RowsHaveBitsOfTheirOwn) {
   const auto alone = product(mine, 1, {.outputs = out});
   std::vector<int> companies;
   for (int n = 2; n <= 64; n += n < 20 ? 1 : 7) companies.push_back(n);
-  for (const int n : tests::sample(companies, 7)) {
+  for (const int n : tests::sample(companies, looks_at_accesses() ? 3 : 7)) {
     std::vector<float> rows(x.begin(), x.begin() + static_cast<ptrdiff_t>(n) * in);
     const int place = n * 5 % n == 0 ? n / 2 : n - 1;
     std::copy(mine.begin(), mine.end(), rows.begin() + static_cast<ptrdiff_t>(place) * in);
@@ -151,7 +153,7 @@ TEST_P(Products, LongSumsHaveBitsOfTheirOwn) {
   const Product product(random_matrix(GetParam().storage, out, in, 21));
   const auto x = random_floats(70 * in, 13);
   const auto alone = product({x.begin(), x.begin() + in}, 1, {.outputs = out});
-  for (const int n : tests::sample({9, 16, 17, 32, 33, 64, 70}, 3)) {
+  for (const int n : tests::sample({9, 16, 17, 32, 33, 64, 70}, looks_at_accesses() ? 1 : 3)) {
     const auto y =
         product({x.begin(), x.begin() + static_cast<ptrdiff_t>(n) * in}, n, {.outputs = out});
     ASSERT_TRUE(same_bits(alone, {y.data(), static_cast<size_t>(out)})) << n << " rows";

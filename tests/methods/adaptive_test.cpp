@@ -9,7 +9,7 @@
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::adaptive_test {
 namespace {
 
 constexpr int kVocab = 40;
@@ -197,4 +197,4 @@ TEST(RowPrice, FollowsTheTableAndWhatIsAffordable) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::adaptive_test

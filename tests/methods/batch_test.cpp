@@ -16,6 +16,7 @@
 #include "methods/wrapped_method.h"
 #include "tests/methods/support/cheap_draws.h"
 #include "tests/methods/support/harness.h"
+#include "tests/sample.h"
 
 namespace evalrun::tests {
 namespace {
@@ -94,7 +95,7 @@ class EveryBatch : public testing::TestWithParam<Arm> {
   void expect_as_alone(const engine::SamplingParams& sampling, bool cheap_draws) const {
     const auto turns = requests(sampling, 5);
     const auto want = alone(turns, cheap_draws);
-    for (const int n : {1, 3, 8}) {
+    for (const int n : tests::sample({1, 3, 8}, 2)) {
       const auto batch = slots(n);
       const auto session = session_for(model_, n, cheap_draws);
       for (const BatchMode mode : {BatchMode::kStatic, BatchMode::kContinuous}) {
@@ -115,8 +116,9 @@ TEST_P(EveryBatch, GivesSampledTokensOfSingleDecodingSeedForSeed) {
   // Steps that depend on earlier answers take other random numbers, and so tokens where drafts are
   // rejected by them.
   for (const engine::SamplingParams& way :
-       {engine::SamplingParams{0.9, 8, 0.95},
-        engine::SamplingParams{1.0, 0, 1, engine::Sampler::kGumbel}}) {
+       tests::sample({engine::SamplingParams{0.9, 8, 0.95},
+                      engine::SamplingParams{1.0, 0, 1, engine::Sampler::kGumbel}},
+                     1)) {
     const engine::SamplingParams sampling = sampling_for(GetParam(), way);
     if (!GetParam().carries_state || gives_the_same_tokens(GetParam(), sampling))
       expect_as_alone(sampling, false);

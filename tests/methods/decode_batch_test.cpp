@@ -16,7 +16,7 @@
 #include "tests/methods/support/harness.h"
 #include "tests/methods/support/text_tokens.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::decode_batch_test {
 namespace {
 
 using methods::BatchMode;
@@ -443,4 +443,4 @@ TEST(Batches, ASlowMethodTakesItsShareOnceAStep) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::decode_batch_test

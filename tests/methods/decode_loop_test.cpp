@@ -9,7 +9,7 @@
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::decode_loop_test {
 namespace {
 
 using methods::TokenTree;
@@ -312,4 +312,4 @@ TEST_F(DecodeLoop, TimesAddUp) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::decode_loop_test

@@ -10,7 +10,7 @@
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::faults_test {
 namespace {
 
 using testing::HasSubstr;
@@ -196,4 +196,4 @@ TEST(Faults, UnknownOnesAreRefused) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::faults_test

@@ -13,7 +13,7 @@
 #include "methods/step.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::hybrid_test {
 namespace {
 
 using methods::DraftChoice;
@@ -320,4 +320,4 @@ TEST(Hybrid, ItsLargestStepIsThatOfAllParts) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::hybrid_test

@@ -5,7 +5,7 @@
 #include "methods/faults.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::largest_step_test {
 namespace {
 
 using methods::LargestStep;
@@ -78,4 +78,4 @@ TEST(LargestStep, APlantedFaultHidesNothing) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::largest_step_test

@@ -11,7 +11,7 @@
 #include "engine/rejection.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::merged_request_test {
 namespace {
 
 using engine::ForwardRequest;
@@ -273,4 +273,4 @@ TEST(Slice, RefusesWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::merged_request_test

@@ -10,7 +10,7 @@
 #include "tests/methods/support/corpora.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::oracle_test {
 namespace {
 
 constexpr int kIds = 32;  // also the width: token t is the direction t
@@ -197,4 +197,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& oracle) { return std::string(oracle.param.name); });
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::oracle_test

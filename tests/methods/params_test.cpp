@@ -5,7 +5,7 @@
 #include "engine/base/error.h"
 #include "methods/registration.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::params_test {
 namespace {
 
 using methods::parse_method;
@@ -141,4 +141,4 @@ TEST(SplitMethodList, BracesThatMeanNothingAreNamed) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::params_test

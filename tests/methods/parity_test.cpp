@@ -15,7 +15,7 @@
 #include "methods/masks/mask_weights.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::parity_test {
 namespace {
 
 using engine::SafeTensors;
@@ -335,4 +335,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, MaskParity,
                          [](const auto& c) { return test_name(c.param.first); });
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::parity_test

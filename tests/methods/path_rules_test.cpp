@@ -8,7 +8,7 @@
 #include "methods/draft_rule.h"
 #include "tests/methods/support/exact_laws.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::path_rules_test {
 namespace {
 
 const methods::RejectionRule kPaths = methods::rejection_by(methods::DraftRule::kPaths);
@@ -363,4 +363,4 @@ TEST(PathRules, TestsAreKeyedByTheStepAndTheNode) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::path_rules_test

@@ -8,7 +8,7 @@
 #include "methods/faults.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::replay_test {
 namespace {
 
 const Turn kTurn{{1, 2, 3, 1, 2, 3, 1, 2}, 0, 64};
@@ -133,4 +133,4 @@ TEST(Replay, RefusesSampling) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::replay_test

@@ -12,7 +12,7 @@
 #include "engine/noise_arith.h"
 #include "tests/methods/support/statistics.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::sampling_test {
 namespace {
 
 using engine::SamplingParams;
@@ -491,4 +491,4 @@ TEST(ChiSquare, TailMatchesTables) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::sampling_test

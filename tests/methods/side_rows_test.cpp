@@ -9,7 +9,7 @@
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::side_rows_test {
 namespace {
 
 constexpr int kVocab = 50;
@@ -378,4 +378,4 @@ TEST(GramPool, KeepsTheLatestGramsOfAKey) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::side_rows_test

@@ -7,7 +7,7 @@
 #include "engine/base/rng.h"
 #include "tests/methods/support/text_tokens.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::stop_text_test {
 namespace {
 
 using methods::StopText;
@@ -91,4 +91,4 @@ TEST(StopText, AsTheDefinitionOnRandomTokens) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::stop_text_test

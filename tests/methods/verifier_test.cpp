@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "tests/methods/support/exact_laws.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::verifier_test {
 namespace {
 
 // Fails the test when a rule leaves something to chance.
@@ -473,4 +473,4 @@ TEST(TokenTree, HoldsThePathsThatBeginBelowItsRoot) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::verifier_test

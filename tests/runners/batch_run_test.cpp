@@ -11,6 +11,7 @@
 #include "runners/measure/runner.h"
 #include "tests/formats/test_files.h"
 #include "tests/runners/fakes.h"
+#include "tests/sample.h"
 
 namespace evalrun::runners {
 namespace {
@@ -88,7 +89,7 @@ constexpr int kArms = 4 * 3;
 
 TEST_F(BatchRun, EveryBatchGivesTheTokensOfBatchOne) {
   for (const methods::BatchMode mode :
-       {methods::BatchMode::kStatic, methods::BatchMode::kContinuous}) {
+       tests::sample({methods::BatchMode::kStatic, methods::BatchMode::kContinuous}, 1)) {
     request_.suite.batches.mode = mode;
     request_.nonce = mode == methods::BatchMode::kStatic ? "" : "other";
     const RunOutcome outcome = run();

@@ -11,7 +11,7 @@
 #include "methods/corpus/corpus_files.h"
 #include "tests/methods/support/corpora.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::corpus_test {
 namespace {
 
 using methods::CorpusInfo;
@@ -519,4 +519,4 @@ TEST_F(CorpusNames, OtherVocabulariesAreRefused) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::corpus_test

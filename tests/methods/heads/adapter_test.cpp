@@ -14,7 +14,7 @@
 #include "tests/methods/support/corpora.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::adapter_test {
 namespace {
 
 using testing::HasSubstr;
@@ -346,4 +346,4 @@ TEST_F(AdapterFiles, NamesFindTheOneForThisTarget) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::adapter_test

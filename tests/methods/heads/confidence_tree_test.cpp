@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace evalrun::tests {
+namespace evalrun::tests::confidence_tree_test {
 namespace {
 
 using methods::ConfidenceTree;
@@ -78,4 +78,4 @@ TEST(ConfidenceTree, TheLargestStep) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::confidence_tree_test

@@ -7,7 +7,7 @@
 
 #include "engine/base/error.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::rank_tree_test {
 namespace {
 
 using methods::parse_rank_tree;
@@ -91,4 +91,4 @@ TEST(RankTree, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::rank_tree_test

@@ -10,7 +10,7 @@
 #include "engine/base/rng.h"
 #include "methods/heads/static_draft.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::ranked_choices_test {
 namespace {
 
 using methods::RankedChoices;
@@ -121,4 +121,4 @@ TEST(RankedChoices, NoiseIsThatOfThePosition) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::ranked_choices_test

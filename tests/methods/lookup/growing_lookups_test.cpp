@@ -10,7 +10,7 @@
 #include "tests/methods/support/first_draft.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::growing_lookups_test {
 namespace {
 
 using methods::NextTokenTable;
@@ -209,4 +209,4 @@ TEST(NgramMod, ForgetsWhatMisleads) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::growing_lookups_test

@@ -16,7 +16,7 @@
 #include "tests/methods/support/harness.h"
 #include "tests/methods/support/statistics.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::learning_test {
 namespace {
 
 using testing::ElementsAre;
@@ -493,4 +493,4 @@ TEST(TargetAnswers, OfTheLastTokenNobodyIsTold) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::learning_test

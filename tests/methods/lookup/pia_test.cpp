@@ -13,7 +13,7 @@
 #include "tests/methods/support/first_draft.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::pia_test {
 namespace {
 
 using methods::PrefixTrie;
@@ -408,4 +408,4 @@ TEST_F(PiaCorpus, BelongsToTheArmAndIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::pia_test

@@ -7,7 +7,7 @@
 #include "tests/methods/support/first_draft.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::prompt_lookup_test {
 namespace {
 
 using methods::NgramIndex;
@@ -81,4 +81,4 @@ TEST(PromptLookup, StopsAtTheEndAtStopTokensAndAtTheLimit) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::prompt_lookup_test

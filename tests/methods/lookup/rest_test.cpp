@@ -10,7 +10,7 @@
 #include "tests/methods/support/corpora.h"
 #include "tests/methods/support/fake_session.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::rest_test {
 namespace {
 
 using testing::ElementsAre;
@@ -215,4 +215,4 @@ TEST_F(Rest, TheContentIsPartOfTheArmsKey) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::rest_test

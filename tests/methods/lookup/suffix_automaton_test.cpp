@@ -9,7 +9,7 @@
 #include "methods/lookup/carried_text.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::suffix_automaton_test {
 namespace {
 
 using methods::CarriedState;
@@ -294,4 +294,4 @@ TEST(EarlierAnswers, FollowAStoreThatChanges) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::suffix_automaton_test

@@ -15,7 +15,7 @@
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::mask_rows_test {
 namespace {
 
 constexpr int kIds = 32;  // also the width of small_model(): token t is the direction t
@@ -434,4 +434,4 @@ TEST(TunedTarget, AMaskInTheVocabularyIsNeverProduced) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::mask_rows_test

@@ -8,7 +8,7 @@
 #include "methods/model_draft/skip_layers.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::draft_length_test {
 namespace {
 
 using methods::DraftLength;
@@ -120,4 +120,4 @@ TEST(SelfSpec, NeedsTheCache) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::draft_length_test

@@ -12,7 +12,7 @@
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
 
-namespace evalrun::tests {
+namespace evalrun::tests::model_drafter_test {
 namespace {
 
 using testing::AllOf;
@@ -343,4 +343,4 @@ TEST(ModelDrafter, StepsWithoutADraftChangeNothing) {
 }
 
 }  // namespace
-}  // namespace evalrun::tests
+}  // namespace evalrun::tests::model_drafter_test
