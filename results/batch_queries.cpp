@@ -15,12 +15,15 @@ void for_batch_turns(const ResultStore& store, int64_t run_id,
 
 void for_batch_members(const ResultStore& store, int64_t run_id,
                        const std::function<void(const BatchMemberRow&)>& use) {
+  int64_t context = 0;
   store.query(
       "SELECT arm_id, prompt_id, coalesce(call, 0), coalesce(number, idx), coalesce(members, 1), "
       "  coalesce(batch_rows, rows), coalesce(batch_emitted, emitted), coalesce(batch_ns, own_ns), "
-      "  emitted, coalesce(gap_ns, own_ns + CASE idx WHEN 0 THEN draft_prefill_ns ELSE 0 END) "
-      "FROM (SELECT g.id, t.idx AS turn, g.arm_id, g.prompt_id, t.draft_prefill_ns, b.call, s.idx, "
-      "        s.rows, s.emitted, s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns AS own_ns, "
+      "  emitted, coalesce(gap_ns, own_ns + CASE idx WHEN 0 THEN draft_prefill_ns ELSE 0 END), "
+      "  drafted, n_prompt_tokens, idx "
+      "FROM (SELECT g.id, t.idx AS turn, g.arm_id, g.prompt_id, t.draft_prefill_ns, "
+      "        t.n_prompt_tokens, b.call, s.idx, s.rows, s.drafted, s.emitted, "
+      "        s.draft_ns + s.verify_ns + s.commit_ns + s.other_ns AS own_ns, "
       "        m.number, m.members, m.rows AS batch_rows, m.emitted AS batch_emitted, "
       "        m.ns AS batch_ns, m.gap_ns "
       "      FROM generation g JOIN turn t ON t.generation_id = g.id "
@@ -30,8 +33,11 @@ void for_batch_members(const ResultStore& store, int64_t run_id,
       "      WHERE g.run_id = ? AND g.status = 'ok' AND g.fault = '') "
       "ORDER BY id, turn, idx",
       {run_id}, [&](const Row& r) {
+        // The prefill's token is no part of it: the turn's first step computes its keys.
+        if (r.integer(12) == 0) context = r.integer(11);
         use({r.integer(0), r.integer(1), r.integer(2), r.integer(3), r.integer(4), r.integer(5),
-             r.integer(6), r.integer(7), r.integer(8), r.integer(9)});
+             r.integer(6), r.integer(7), r.integer(8), r.integer(9), r.integer(10), context});
+        context += r.integer(8);
         return true;
       });
 }

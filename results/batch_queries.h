@@ -26,6 +26,8 @@ struct BatchMemberRow {
   int64_t call = 0, number = 0;  // members of one step share both; call 0: alone
   int64_t members = 1, rows = 1, emitted = 0, ns = 0;  // of the step, of all members
   int64_t own_emitted = 0, gap_ns = 0;                 // of the sequence
+  int64_t own_drafted = 0;
+  int64_t context = 0;  // of its tokens, whose keys and values were there before the step
 };
 // Of the same generations, in their order and that of the steps.
 void for_batch_members(const ResultStore& store, int64_t run_id,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reports/data/run_data.h"
+#include "reports/figures/undrafted_steps.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -32,6 +33,7 @@ struct BatchMeasures {
   double steps = 0, members = 0, rows = 0;
   // Of those in which every place of the batch was taken.
   double full_steps = 0, full_ms = 0;
+  std::vector<WeightedTime> plain_steps;   // the same one by one, of the baseline's arms alone
   std::vector<WeightedTime> first_tokens;  // of first turns, from their admission
   std::vector<WeightedTime> per_token;     // of turns with more than a token: after the first one
   std::vector<WeightedTime> gaps;          // between tokens: a step's, spread over its tokens
@@ -45,9 +47,15 @@ class RunBatchMeasures {
   RunBatchMeasures(const results::ResultStore& store, const RunData& data);
   // Of the arm on these data sets.
   BatchMeasures of(const ArmInfo& arm, const std::set<std::string>& tasks) const;
+  // By prompt (UndraftedSteps::beside_plain()); empty where every step of the arm drafted.
+  const std::map<int64_t, UndraftedTimes>& undrafted(const ArmInfo& arm) const;
+  // Mean context of the steps of plain decoding, by prompt: of all baseline arms.
+  const std::map<int64_t, double>& contexts() const { return contexts_; }
 
  private:
   std::map<ArmTask, BatchMeasures> measures_;
+  std::map<int64_t, std::map<int64_t, UndraftedTimes>> undrafted_;  // by arm
+  std::map<int64_t, double> contexts_;
 };
 
 }  // namespace evalrun::reports

@@ -50,19 +50,26 @@ BatchBuilder::BatchBuilder(const results::ResultStore& store, const RunData& dat
     : data_(data),
       designs_(data.prompts, options.scope),
       sources_{.store = store, .run = data},
-      measures_(store, data) {
+      measures_(store, data),
+      lengths_(sources_, designs_, cells_, measures_.contexts()) {
   if (options.row_times) sources_.tables = options.row_times(data.run);
   for (const PromptInfo& p : data.prompts) task_of_[p.id] = p.task;
   for (const ArmInfo& a : data.arms) cells_[a.id] = cells_of(data, a.id);
 }
 
-void BatchBuilder::add(std::span<ReportRow> rows, const Tasks& tasks) const {
+void BatchBuilder::add(std::span<ReportRow> rows, const Tasks& tasks) {
   for (ReportRow& r : rows) r.batch = figures(r.arm, tasks);
   for (const auto& [label, sizes] : rows_by_method(rows)) {
     const std::optional<Crossover> pays_up_to = crossover_of(sizes, tasks);
     for (ReportRow* r : sizes) r->batch->crossover = pays_up_to;
     if (sources_.tables) predict(sizes, tasks);
   }
+  std::set<int64_t> prompts;
+  for (const auto& [id, task] : task_of_)
+    if (tasks.contains(task)) prompts.insert(id);
+  const std::map<int64_t, DraftLengths> lengths = lengths_.lengths(prompts);
+  for (ReportRow& r : rows)
+    if (const auto of = lengths.find(r.arm.id); of != lengths.end()) r.batch->lengths = of->second;
   mark_front(rows);
 }
 
@@ -78,6 +85,8 @@ BatchFigures BatchBuilder::figures(const ArmInfo& arm, const Tasks& tasks) const
     const BatchMeasures plain = measures_.of(*reference, tasks);
     f.step_ratio = mean_of(*f.step_ms * plain.full_steps, plain.full_ms);
   }
+  f.beside_cost = beside_cost(arm, own);
+  add_undrafted(arm, tasks, f);
   f.first_token_ms = percentiles(own.first_tokens);
   f.per_token_ms = percentiles(own.per_token);
   f.gap_ms = percentiles(own.gaps);
@@ -103,6 +112,28 @@ std::optional<Estimate> BatchBuilder::tok_s(const ArmInfo& arm, const Tasks& tas
     terms.back().numerator += s->n_decode, terms.back().denominator += s->decode_ns / 1e9;
   }
   return ratio_of_sums(terms, designs_.of(prompts, arm.batch));
+}
+
+std::optional<StepBesideCost> BatchBuilder::beside_cost(const ArmInfo& arm,
+                                                        const BatchMeasures& own) const {
+  const std::optional<Percentiles> step = percentiles(own.plain_steps);
+  if (!sources_.tables || !step) return std::nullopt;
+  const int sequences = static_cast<int>(arm.batch);
+  return StepBesideCost{.step_ms = step->p50,
+                        .table_ms = sources_.tables.of(sequences)(1),
+                        .own_table = sequences == 1 || sources_.tables.batches.contains(sequences)};
+}
+
+void BatchBuilder::add_undrafted(const ArmInfo& arm, const Tasks& tasks, BatchFigures& f) const {
+  std::vector<RatioTerm> terms;
+  std::vector<int64_t> prompts;
+  for (const auto& [prompt, times] : measures_.undrafted(arm)) {
+    if (!tasks.contains(task_of_.at(prompt))) continue;
+    prompts.push_back(prompt);
+    terms.push_back({.numerator = times.ms, .denominator = times.plain_ms});
+    f.undrafted_steps += times.steps;
+  }
+  if (!prompts.empty()) f.undrafted_ratio = ratio_of_sums(terms, designs_.of(prompts, arm.batch));
 }
 
 std::optional<Estimate> BatchBuilder::over_alone(const ArmInfo& arm, const Tasks& tasks) const {

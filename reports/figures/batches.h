@@ -10,6 +10,7 @@
 
 #include "reports/data/pairing.h"
 #include "reports/figures/batch_measures.h"
+#include "reports/figures/draft_lengths.h"
 #include "reports/figures/report_options.h"
 #include "reports/figures/report_row.h"
 #include "reports/predict/predict.h"
@@ -22,15 +23,19 @@ class BatchBuilder {
   // The store and the run must outlive the builder.
   BatchBuilder(const results::ResultStore& store, const RunData& data,
                const ReportOptions& options);
+  BatchBuilder(const BatchBuilder&) = delete;
+  BatchBuilder& operator=(const BatchBuilder&) = delete;
 
   // ReportRow::batch of the rows of one data set, or of all of them (`tasks`).
-  void add(std::span<ReportRow> rows, const std::set<std::string>& tasks) const;
+  void add(std::span<ReportRow> rows, const std::set<std::string>& tasks);
 
  private:
   using Tasks = std::set<std::string>;
 
   BatchFigures figures(const ArmInfo& arm, const Tasks& tasks) const;
   std::optional<Estimate> tok_s(const ArmInfo& arm, const Tasks& tasks) const;
+  std::optional<StepBesideCost> beside_cost(const ArmInfo& arm, const BatchMeasures& own) const;
+  void add_undrafted(const ArmInfo& arm, const Tasks& tasks, BatchFigures& f) const;
   std::optional<Estimate> over_alone(const ArmInfo& arm, const Tasks& tasks) const;
   // `sizes`: rows of one method, by batch.
   std::optional<Crossover> crossover_of(std::span<ReportRow* const> sizes,
@@ -44,6 +49,7 @@ class BatchBuilder {
   RunBatchMeasures measures_;
   std::map<int64_t, std::string> task_of_;  // by prompt
   std::map<int64_t, ArmCells> cells_;       // by arm
+  LengthBuilder lengths_;                   // of the members above
 };
 
 }  // namespace evalrun::reports

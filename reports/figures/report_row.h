@@ -12,6 +12,7 @@
 #include "reports/data/estimators.h"
 #include "reports/data/run_data.h"
 #include "reports/figures/batch_measures.h"
+#include "reports/figures/draft_lengths.h"
 #include "reports/figures/energy_use.h"
 #include "reports/figures/gpu_use.h"
 #include "reports/figures/quality.h"
@@ -116,6 +117,14 @@ struct ReplayCounts {
   std::optional<double> largest_gap;
 };
 
+// A step of plain decoding with every place of the batch taken, beside the run's own table of row
+// costs, measured before its first token: T(B), one row for each of B sequences. Milliseconds.
+struct StepBesideCost {
+  double step_ms = 0, table_ms = 0;  // step_ms: the median
+  bool own_table = true;             // of so many sequences; else T(B) of one sequence's B rows
+  double ratio() const { return step_ms / table_ms; }
+};
+
 // Of an arm in a run with batches: how it fares at its batch size.
 struct BatchFigures {
   std::optional<Estimate> tok_s;  // of the whole batch; its value is SpeedFigures::tok_s
@@ -131,6 +140,12 @@ struct BatchFigures {
   std::optional<double> longest_gap_ms;
   SameTokens same_as_alone;  // against plain decoding at batch 1; nothing compared at batch 1
   bool on_front = false;  // no other arm has more tokens per second at no longer per_token_ms.p50
+  // Steps that drafted nothing, and their time over that of plain decoding's steps of the same
+  // batch at the same prompts and neighbouring contexts (UndraftedSteps).
+  int64_t undrafted_steps = 0;
+  std::optional<Estimate> undrafted_ratio;
+  std::optional<StepBesideCost> beside_cost;  // of the baseline's arms
+  std::optional<DraftLengths> lengths;        // of arms that other lengths are predicted from
   // Of the method over its batch sizes; the same in each of its rows, absent for plain decoding.
   std::optional<Crossover> crossover;
 };

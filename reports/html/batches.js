@@ -129,9 +129,85 @@ function drawFront() {
              String(r.batch.size),
              tokensText(r),
              fixed(r.batch.tpot_ms, 1),
-             r.lossy ? 'not ranked' : r.batch.front ? 'yes' : 'no',
+             r.lossy           ? 'not ranked' :
+                 r.batch.front ? 'yes' :
+                                 'no',
   ]),
     note: overlapNote(rows),
+  });
+}
+
+// Of every drafter at every batch: what its lengths give there, for all prompts and by context.
+const lengthsOf = (rows) =>
+    rows.filter((r) => r.batch.lengths)
+        .flatMap(
+            (r) => r.batch.lengths.at.map((at) => ({
+                                            drafter: r.batch.lengths.drafter,
+                                            size: r.batch.size,
+                                            context: isNumber(at.context_up_to) ?
+                                                `${at.context_above + 1} to ${at.context_up_to}` :
+                                                'all',
+                                            predicted: at.predicted,
+                                            measured: at.measured,
+                                          })));
+const bestLength = (lengths) =>
+    lengths.reduce((best, of) => (best && best.speedup >= of.speedup ? best : of), undefined);
+
+// A row per drafter and context, a column per batch; `kind` is 'predicted' or 'measured', of at
+// least so many lengths.
+function lengthMap(places, kind, least) {
+  const drawn = places.filter((p) => p[kind].length >= least);
+  if (drawn.length === 0) return [];
+  const longest = Math.max(...drawn.map((p) => bestLength(p[kind]).k));
+  const made = element('table', undefined, 'heat');
+  made.createCaption().textContent = `best draft length, ${kind} (speedup)`;
+  const head = made.createTHead().insertRow();
+  for (const name of ['method', 'context', ...kBatches.map((size) => `batch ${size}`)])
+    head.append(element('th', name));
+  const body = made.createTBody();
+  const names = [...new Set(drawn.map((p) => JSON.stringify([p.drafter, p.context])))];
+  for (const [drafter, context] of names.map((name) => JSON.parse(name))) {
+    const line = body.insertRow();
+    line.append(element('th', drafter), element('th', context));
+    for (const size of kBatches) {
+      const place =
+          drawn.find((p) => p.drafter === drafter && p.context === context && p.size === size);
+      const best = place && bestLength(place[kind]);
+      const cell = element('td', best ? `${best.k} (${fixed(best.speedup, 2)})` : '-');
+      if (best) heat(cell, longest > 1 ? (best.k - 1) / (longest - 1) : 1);
+      line.append(cell);
+    }
+  }
+  const scroll = element('div', undefined, 'scroll');
+  scroll.dataset.place = 'above';
+  scroll.append(made);
+  return [scroll];
+}
+
+function drawLengths() {
+  const rows = batchRows();
+  const places = lengthsOf(rows);
+  document.getElementById('fig-lengths').hidden = places.length === 0;
+  if (places.length === 0) return;
+  const text = (of) => withRange(of.speedup, of.speedup_lo, of.speedup_hi, 2);
+  show('fig-lengths', {
+    extra: [...lengthMap(places, 'predicted', 1), ...lengthMap(places, 'measured', 2)],
+    header: ['method', 'context', 'batch', 'k', 'predicted [95 %]', 'measured [95 %]'],
+    rows: places.flatMap((p) => {
+      const lengths = [...new Set([...p.predicted, ...p.measured].map((of) => of.k))];
+      const at = (list, k) => list.find((of) => of.k === k);
+      return lengths.sort((a, b) => a - b)
+          .map(
+              (k) =>
+                  [p.drafter,
+                   p.context,
+                   String(p.size),
+                   String(k),
+                   at(p.predicted, k) ? text(at(p.predicted, k)) : '-',
+                   at(p.measured, k) ? text(at(p.measured, k)) : '-',
+      ]);
+    }),
+    note: overlapNote(rows.filter((r) => r.batch.lengths)),
   });
 }
 
@@ -141,4 +217,5 @@ function drawBatches() {
   if (kBatches.length === 0) return;
   drawSpeedupByBatch();
   drawFront();
+  drawLengths();
 }

@@ -50,7 +50,10 @@ Json rows_of(const Report& report) {
     row["quality"] = Json::object();
     for (const auto& [name, quality] : all[i]["quality"].items())
       for (const char* key : {"value", "lo", "hi", "n"}) row["quality"][name][key] = quality[key];
-    if (report.rows[i].batch) row["batch"] = batch_of(report.rows[i]);
+    if (report.rows[i].batch) {
+      row["batch"] = batch_of(report.rows[i]);
+      row["batch"]["lengths"] = all[i]["draft_lengths"];
+    }
     rows.push_back(std::move(row));
   }
   return rows;

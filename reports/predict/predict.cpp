@@ -197,7 +197,8 @@ Predictor::Totals Predictor::add_up(const TracedAnswer& answer,
   return result;
 }
 
-Prediction Predictor::predict(const Draft& draft, int batch) const {
+Prediction Predictor::predict(const Draft& draft, int batch,
+                              const std::function<bool(int64_t prompt_id)>& keep) const {
   EVALRUN_CHECK(batch == 1 || (batch > 1 && arm_.batch == 1), "batch {} of an arm of batch {}",
                 batch, arm_.batch);
   if (const std::string why = why_not(draft); !why.empty())
@@ -214,6 +215,7 @@ Prediction Predictor::predict(const Draft& draft, int batch) const {
   Totals all;
   Base base;
   for (const TracedAnswer& answer : answers_) {
+    if (keep && !keep(answer.prompt_id)) continue;
     const Totals totals = add_up(answer, shape, verify_ns);
     const Base& plain = base_.at({answer.prompt_id, answer.sample});
     Prompt& prompt = prompts[answer.prompt_id];
@@ -237,8 +239,11 @@ Prediction Predictor::predict(const Draft& draft, int batch) const {
                     .draft = draft.name,
                     .batch = batch * static_cast<int>(arm_.batch),
                     .n_prompts = static_cast<int>(prompts.size()),
-                    .tau = ratio_of_sums(steps, designs_.of(ids, arm_.batch)),
-                    .speedup = speedup_sum(pairs, designs_.of(ids, arm_.batch))};
+                    .tau = {},
+                    .speedup = {}};
+  if (prompts.empty()) return result;
+  result.tau = ratio_of_sums(steps, designs_.of(ids, arm_.batch));
+  result.speedup = speedup_sum(pairs, designs_.of(ids, arm_.batch));
   result.rows = all.rows / all.steps;
   if (base.steps > 0 && base.verify_ns > 0 && base.ns > 0) {
     const double plain_step = base.ns / base.steps;

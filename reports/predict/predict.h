@@ -1,6 +1,7 @@
 // What-if from stored steps (docs/predict.md): the speedup of an arm with shorter or smaller
 // drafts, on a machine with another T(n), or for several answers decoded together. Nothing is run.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -54,8 +55,10 @@ class Predictor {
   // Throws usage_error where why_not_predicted() says why, or no steps are stored.
   Predictor(const PredictSources& sources, const ArmInfo& arm);
   // Throws usage_error where why_not() says why. `batch`: answers decoded together; an arm that was
-  // measured in batches has its own alone.
-  Prediction predict(const Draft& draft, int batch = 1) const;
+  // measured in batches has its own alone. `keep`: which prompts count, by id; empty = all. Of none
+  // there are no estimates.
+  Prediction predict(const Draft& draft, int batch = 1,
+                     const std::function<bool(int64_t prompt_id)>& keep = {}) const;
   // Why drafts other than the measured ones cannot be predicted, and why this one cannot; "" = they
   // can.
   const std::string& not_cut() const { return not_cut_; }

@@ -44,6 +44,7 @@ class VerifyTimes {
 struct RowTimes {
   RowTime one = {};
   std::map<int, RowTime> batches = {};
+  int context = 0;  // committed tokens of each sequence when they were measured; 0 = not known
 
   explicit operator bool() const { return static_cast<bool>(one); }
   // Of n rows of each of B >= 1 sequences: the table of B, or else the time of n B rows of one.

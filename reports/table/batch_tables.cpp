@@ -10,6 +10,7 @@
 
 #include "engine/base/units.h"
 #include "reports/format.h"
+#include "reports/table/length_table.h"
 #include "reports/table/run_text.h"
 
 namespace evalrun::reports {
@@ -177,6 +178,73 @@ Table crossover_table(const BatchRows& rows) {
   return t;
 }
 
+// "+1.3 %", with its interval: how far a ratio is from 1.
+Cell change_cell(const std::optional<Estimate>& ratio) {
+  if (!ratio) return "-";
+  const auto text = [](double r) { return fmt::format("{:+.1f}", 100 * (r - 1)); };
+  Cell cell(text(ratio->value) + " %");
+  if (ratio->interval)
+    cell.range = fmt::format("[{}, {}]", text(ratio->interval->lo), text(ratio->interval->hi));
+  cell.indicative = ratio->interval && ratio->n_eff < kIndicativeBelow;
+  return cell;
+}
+
+Table undrafted_table(const BatchRows& rows) {
+  std::vector<BatchColumn> c = name_and_size();
+  c.push_back({batch_column("steps without a draft"), [](const ReportRow& r) {
+                 return Cell(count(static_cast<double>(r.batch->undrafted_steps)));
+               }});
+  c.push_back({batch_column("speculation on, nothing drafted [95 %]"),
+               [](const ReportRow& r) { return change_cell(r.batch->undrafted_ratio); }});
+  BatchRows shown;
+  for (const ReportRow* r : rows)
+    if (r->batch->undrafted_ratio) shown.push_back(r);
+  Table t = batch_table(c, shown);
+  t.caption =
+      "Speculation on, nothing drafted: measured time of steps without a draft, over that of plain "
+      "decoding's steps of the same batch at the same prompts and contexts.";
+  return t;
+}
+
+Table beside_cost_table(const BatchRows& rows) {
+  Table t{.columns = {batch_column("batch"),
+                      batch_column("plain step ms (p50)"),
+                      batch_column("T(B) ms"),
+                      batch_column("ratio"),
+                      {.name = "T(B) from", .words = true, .room = Room::kPage}}};
+  for (const ReportRow* r : rows) {
+    if (!r->batch->beside_cost) continue;
+    const StepBesideCost& c = *r->batch->beside_cost;
+    t.rows.push_back({fmt::format("{}", r->arm.batch), number(c.step_ms, 2), number(c.table_ms, 2),
+                      number(c.ratio(), 3),
+                      c.own_table ? "its own table" : "B rows of one sequence"});
+  }
+  t.caption =
+      "A step of plain decoding beside evalrun cost: median of the measured steps in which every "
+      "place was taken, and T(B) of the run's own table of row costs.";
+  return t;
+}
+
+void add_step_costs(const BatchRows& rows, const std::string& dataset, Document& d) {
+  if (Table t = beside_cost_table(rows); !t.rows.empty()) {
+    t.label = dataset + "-step-cost";
+    d.table(std::move(t));
+    d.paragraph(
+        "A step of plain decoding beside evalrun cost: the median of measured steps with every "
+        "place taken, and T(B), one row for each of B sequences, as the run measured it before its "
+        "first token. The steps have the contexts of the prompts, the table has one.");
+  }
+  if (Table t = undrafted_table(rows); !t.rows.empty()) {
+    t.label = dataset + "-undrafted";
+    d.table(std::move(t));
+    d.paragraph(fmt::format(
+        "speculation on, nothing drafted: measured steps of the method in which no member had a "
+        "draft, against plain decoding's steps of the same batch and prompt, at contexts at most "
+        "{} tokens apart; whole steps, with looking for a draft in them.",
+        UndraftedSteps::kNear));
+  }
+}
+
 std::string sizes_text(const BatchRows& rows) {
   std::set<int64_t> sizes;
   std::string mode;
@@ -216,6 +284,8 @@ void add_batches(const Report& report, const std::string& dataset, Document& d) 
   d.paragraph(
       "Times in milliseconds, as the sequences waited. front: no other lossless arm gives more "
       "tokens per second at no longer TPOT (p50).");
+  add_step_costs(rows, dataset, d);
+  add_draft_lengths(rows, dataset, d);
 }
 
 }  // namespace evalrun::reports

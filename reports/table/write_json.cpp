@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "reports/document/records.h"
 #include "reports/figures/quotable.h"
@@ -55,6 +57,40 @@ Json place_json(const std::optional<CurvePlace>& place) {
   return place && place->where == CurvePlace::Where::kInside ? Json(place->batch) : Json(nullptr);
 }
 
+Json lengths_json(const std::vector<LengthSpeed>& lengths) {
+  Json list = Json::array();
+  for (const LengthSpeed& of : lengths) {
+    list.push_back({{"k", of.k}, {"tau", json_value(of.tau)}});
+    add_estimate_keys("speedup", of.speedup, list.back());
+  }
+  return list;
+}
+
+// Of arms that other lengths are predicted from; null for the others.
+void add_length_keys(const std::optional<DraftLengths>& lengths, Json& row) {
+  const LengthsAt all = lengths ? lengths->at.front() : LengthsAt{};
+  for (const auto& [name, list] : {std::pair("best_k_predicted", &all.predicted),
+                                   std::pair("best_k_measured", &all.measured)}) {
+    const LengthSpeed* best = best_length(*list);
+    row[name] = best != nullptr ? Json(best->k) : Json(nullptr);
+    row[fmt::format("{}_speedup", name)] =
+        best != nullptr ? Json(best->speedup.value) : Json(nullptr);
+  }
+  row["draft_lengths"] = nullptr;
+  if (!lengths) return;
+  Json at = Json::array();
+  for (const LengthsAt& of : lengths->at)
+    at.push_back({{"context_above", of.context ? Json(of.context->above) : Json(nullptr)},
+                  {"context_up_to", of.context ? Json(of.context->up_to) : Json(nullptr)},
+                  {"n_prompts", of.prompts},
+                  {"predicted", lengths_json(of.predicted)},
+                  {"measured", lengths_json(of.measured)}});
+  row["draft_lengths"] = {
+      {"drafter", lengths->drafter},
+      {"table_context", lengths->table_context > 0 ? Json(lengths->table_context) : Json(nullptr)},
+      {"at", std::move(at)}};
+}
+
 // Of runs with a batch above 1.
 void add_batch_keys(const ArmInfo& arm, const BatchFigures& b, Json& row) {
   row["batch_mode"] = batch_mode(arm);
@@ -79,6 +115,13 @@ void add_batch_keys(const ArmInfo& arm, const BatchFigures& b, Json& row) {
   row["crossover_hi"] = place_json(x.hi);
   row["crossover_text"] = b.crossover ? Json(x.text()) : Json(nullptr);
   row["crossings"] = b.crossover ? Json(x.crossings) : Json(nullptr);
+  row["undrafted_steps"] = b.undrafted_steps;
+  add_estimate_keys("undrafted_ratio", b.undrafted_ratio, row);
+  const StepBesideCost c = b.beside_cost.value_or(StepBesideCost{});
+  row["plain_step_ms_p50"] = b.beside_cost ? Json(c.step_ms) : Json(nullptr);
+  row["row_cost_ms"] = b.beside_cost ? Json(c.table_ms) : Json(nullptr);
+  row["step_over_row_cost"] = b.beside_cost ? Json(c.ratio()) : Json(nullptr);
+  add_length_keys(b.lengths, row);
 }
 
 Json row_of(const Report& report, const ReportRow& r) {
@@ -259,7 +302,7 @@ Table report_records(const Report& report) {
     Json flat = Json::object();
     const Json row = row_of(report, r);
     for (const auto& [key, v] : row.items()) {
-      if (key == "acceptance_by_node") continue;
+      if (key == "acceptance_by_node" || key == "draft_lengths") continue;
       if (key == "certificate") {
         flat[key] = v.is_null() ? Json() : v["outcome"];
       } else if (key == "training_overlap") {  // "gsm8k 3;mbpp 1"

@@ -14,6 +14,7 @@ reports::RowTimes stored_row_times(const reports::RunInfo& run) {
     if (!table || !table->shape.empty()) continue;
     reports::RowTime& time = table->sequences == 1 ? times.one : times.batches[table->sequences];
     time = [table](int rows) { return table->ms(rows); };
+    if (table->sequences == 1) times.context = table->context;
   }
   return times;
 }

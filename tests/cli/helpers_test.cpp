@@ -69,6 +69,7 @@ TEST(StoredRowTimes, AreOfOneSequenceAndOfEveryBatch) {
   EXPECT_EQ(times.of(8)(4), 90);
   EXPECT_EQ(times.batches.size(), 1u) << "neither a shape's nor a broken one";
   EXPECT_EQ(times.of(2)(2), 20);
+  EXPECT_EQ(times.context, 256);
 }
 
 TEST(JsonlReader, KeepsOrderAndSkipsBlankLines) {

@@ -9,6 +9,7 @@ namespace evalrun::tests {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -142,9 +143,11 @@ TEST_F(Models, APlanPricesStepsByWhatTheirRowsCostHere) {
   const double further =
       priced["seconds_at_most"].get<double>() - priced["seconds_at_plain_speed"].get<double>();
   EXPECT_NEAR(further / (5 * 12 * kPrompts * priced["step_seconds"].get<double>()), 1, 1e-6);
-  EXPECT_THAT(plan({}), AllOf(HasSubstr("at the speed of plain decoding)"),
-                              HasSubstr("no draft token accepted"), HasSubstr("ar 1 (1 row)"),
-                              HasSubstr("pld:k=5 6 (6 rows)")));
+  EXPECT_THAT(
+      plan({}),
+      AllOf(HasSubstr("at the speed of plain decoding)"), HasSubstr("no draft token accepted"),
+            ContainsRegex("\nmethod +steps \\(rows\\)\n"), ContainsRegex("\nar +1 \\(1\\)\n"),
+            ContainsRegex("\npld:k=5 +6 \\(6\\)\n")));
 }
 
 TEST_F(Models, APlanShowsBatchesAndWaves) {
@@ -162,9 +165,17 @@ TEST_F(Models, APlanShowsBatchesAndWaves) {
   EXPECT_EQ(shown["generations"], 6 * kPrompts);
   EXPECT_THAT(plan({"--batch", "2,1"}).out,
               AllOf(HasSubstr("batches of 1 and 2 (static), waves of 2 prompts, 2 of them"),
-                    HasSubstr("in steps of plain decoding of the same batch:")));
+                    HasSubstr("6 arms: ar, ar (A/A), pld, each at batch 1, 2\n"),
+                    HasSubstr("in steps of plain decoding of the same batch (in brackets: rows "),
+                    ContainsRegex("\nmethod +batch 1 +batch 2\n"),
+                    ContainsRegex("\nar +1 \\(1\\) +1 \\(1\\)\n"),
+                    ContainsRegex("\nar \\(A/A\\) +1 \\(1\\) +1 \\(1\\)\n"),
+                    ContainsRegex("\npld +[0-9.]+ \\([0-9]+\\) +[0-9.]+ \\([0-9]+\\)\n")));
   EXPECT_THAT(plan({"--batch", "2", "--batch-mode", "continuous", "--wave", "4"}).out,
               HasSubstr("batches of 2 (continuous), waves of 4 prompts, 1 of them"));
+  EXPECT_THAT(plan({"--batch", "2", "--batch-mode", "continuous", "--wave", "4"}).out,
+              HasSubstr("3 arms: ar, ar (A/A), pld, each at batch 2\n"))
+      << "the mode is said once";
   const std::string alone = plan({}).out;
   EXPECT_THAT(alone, Not(HasSubstr("batch")));
   EXPECT_THAT(alone, Not(HasSubstr("wave")));

@@ -1,6 +1,9 @@
 #include "runners/cli/measure/run_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "engine/base/units.h"
 #include "runners/cli/output.h"
@@ -83,17 +86,56 @@ std::string change_text(const Line& line, const runners::Suite& suite) {
              : fmt::format("{:.2f} to {:.2f} %", percent(sd.front()), percent(sd.back()));
 }
 
-// "ar 1 (1 row)", "pld 9.3 (11 rows)" by arm.
-std::vector<std::string> price_texts(const PlanReport& report) {
-  std::vector<std::string> texts;
-  for (size_t i = 0; i < report.prices.size(); ++i) {
-    const runners::StepPrice& price = report.prices[i];
-    const std::string& label = report.plan.arms[i].record.label;
-    texts.push_back(price.rows > 0 ? fmt::format("{} {:.3g} ({} row{})", label, price.plain_steps,
-                                                 price.rows, price.rows == 1 ? "" : "s")
-                                   : label + " not known, taken as 1");
+// A method of the plan, A/A apart, with the places of its arms by batch size.
+struct PlannedMethod {
+  std::string name;  // the label of its arms without their batch
+  std::map<int, size_t> arms;
+  std::vector<int> sizes() const {
+    std::vector<int> of;
+    for (const auto& [size, arm] : arms) of.push_back(size);
+    return of;
   }
-  return texts;
+};
+
+// In the order of the plan.
+std::vector<PlannedMethod> methods_of(const runners::RunPlan& plan) {
+  std::vector<PlannedMethod> methods;
+  for (size_t i = 0; i < plan.arms.size(); ++i) {
+    const results::ArmRecord& arm = plan.arms[i].record;
+    const int batch = static_cast<int>(arm.batch);
+    std::string name = arm.label;
+    const std::string of_batch = runners::batch_label(batch, plan.suite.batches.mode);
+    if (const size_t at = name.rfind(of_batch); !of_batch.empty() && at != std::string::npos)
+      name.erase(at, of_batch.size());
+    auto method = std::find_if(methods.begin(), methods.end(),
+                               [&](const PlannedMethod& m) { return m.name == name; });
+    if (method == methods.end()) method = methods.insert(methods.end(), {.name = name, .arms = {}});
+    method->arms[batch] = i;
+  }
+  return methods;
+}
+
+// "9.3 (11)": plain steps, and rows; "1?" where the method does not say how many.
+std::string price_text(const runners::StepPrice& price) {
+  return price.rows > 0 ? fmt::format("{:.3g} ({})", price.plain_steps, price.rows) : "1?";
+}
+
+// A line per method, a column per batch size.
+std::string price_table(const PlanReport& report) {
+  const runners::Batches& batches = report.plan.suite.batches;
+  std::vector<std::string> header = {"method"};
+  for (const int size : batches.sizes)
+    header.push_back(batches.one() ? "steps (rows)" : fmt::format("batch {}", size));
+  std::vector<std::vector<std::string>> rows;
+  for (const PlannedMethod& method : methods_of(report.plan)) {
+    rows.push_back({method.name});
+    for (const int size : batches.sizes) {
+      const auto arm = method.arms.find(size);
+      rows.back().push_back(arm == method.arms.end() ? "-"
+                                                     : price_text(report.prices[arm->second]));
+    }
+  }
+  return aligned_table(header, rows);
 }
 
 // Names in sequence, in lines of a terminal's width.
@@ -113,15 +155,41 @@ void print_names(const std::string& head, const std::vector<std::string>& names)
 
 void print_prices(const PlanReport& report) {
   const std::string& problem = report.plan.row_cost->problem;
-  if (!report.prices.empty())
-    print_names(fmt::format("a step costs at most, in steps of plain decoding{}:",
-                            report.plan.suite.batches.one() ? "" : " of the same batch"),
-                price_texts(report));
-  else
-    print_line(fmt::format(
+  if (report.prices.empty())
+    return print_line(fmt::format(
         "what rows cost here is not known{}: times take them to cost nothing, and steps of many "
         "rows may take far longer (evalrun cost shows how much)",
         problem.empty() ? "" : " (" + problem + ")"));
+  const bool silent = std::any_of(report.prices.begin(), report.prices.end(),
+                                  [](const runners::StepPrice& p) { return p.rows == 0; });
+  print_line(fmt::format(
+      "a step costs at most, in steps of plain decoding{} (in brackets: rows of the target{}){}:",
+      report.plan.suite.batches.one() ? "" : " of the same batch",
+      report.plan.suite.batches.one() ? "" : " for each sequence",
+      silent ? "; 1?: the method does not say, taken as 1" : ""));
+  print_line(price_table(report));
+}
+
+// "9 arms: ar, ar (A/A), pld, each at batch 1, 2, 4", a line per set of sizes.
+void print_arms(const runners::RunPlan& plan) {
+  struct Group {
+    std::vector<int> sizes;
+    std::vector<std::string> names;
+  };
+  std::vector<Group> groups;
+  for (const PlannedMethod& method : methods_of(plan)) {
+    const std::vector<int> sizes = method.sizes();
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const Group& g) { return g.sizes == sizes; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {.sizes = sizes, .names = {}});
+    group->names.push_back(method.name);
+  }
+  for (Group& group : groups) {
+    const size_t n = group.names.size() * group.sizes.size();
+    if (!plan.suite.batches.one())
+      group.names.push_back(fmt::format("each at batch {}", fmt::join(group.sizes, ", ")));
+    print_names(fmt::format("{} arms:", n), group.names);
+  }
 }
 
 }  // namespace
@@ -203,9 +271,7 @@ void print_plan(const PlanReport& report) {
   if (suite.batches.wave_size() > 1)
     print_line(
         fmt::format("{}, {} of them", runners::describe_batches(suite.batches), plan.waves.size()));
-  std::vector<std::string> arms;
-  for (const runners::PlannedArm& arm : plan.arms) arms.push_back(arm.record.label);
-  print_names(fmt::format("{} arms:", arms.size()), arms);
+  print_arms(plan);
   for (const std::string& origin : plan.origins) print_line("data: " + origin);
   for (const std::string& method : plan.left_out) print_line("left out: " + method);
   if (!plan.skipped.empty())

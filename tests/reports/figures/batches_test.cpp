@@ -106,7 +106,7 @@ TEST_F(BatchRun, Crossover) {
 // plain decoding takes 10 for one.
 TEST_F(BatchRun, PredictsFromBatchOne) {
   const int64_t run = fill();
-  const std::map<int, double> table = {{1, 10}, {2, 12}, {3, 11}, {6, 30}};
+  const std::map<int, double> table = {{1, 10}, {2, 12}, {3, 11}, {4, 20}, {6, 30}};
   RowTimes times{.one = [&](int n) { return table.at(n); }};
   const auto report = [&] {
     return build_report(store_, run, {.row_times = [&](const RunInfo&) { return times; }});

@@ -282,10 +282,17 @@ TEST_F(BatchRun, ABrowserDrawsThroughputAndSpeedupBySize) {
     EXPECT_EQ(figure.find("hidden"), figure.npos) << id;
     EXPECT_EQ(count(figure, "<canvas[^>]* data-drawn=\"yes\""), 1) << id;
   }
+  const size_t lengths = page.out.find("id=\"fig-lengths\"");
+  ASSERT_NE(lengths, page.out.npos);
+  const std::string best = page.out.substr(lengths, page.out.find("</figure>", lengths) - lengths);
+  EXPECT_EQ(best.find("hidden"), best.npos);
+  EXPECT_EQ(count(best, "<table class=\"heat\""), 1) << "predicted; one length was measured";
+  EXPECT_THAT(best, HasSubstr("best draft length, predicted (speedup)"));
   EXPECT_THAT(page.out, HasSubstr("<option value=\"2\">2</option>"));
   scratch.write("alone.html", to_html(build_report(store_, fill(false)), store_));
   const std::string alone = drawn_page(scratch, scratch.file("alone.html")).out;
   EXPECT_THAT(alone, HasSubstr("id=\"fig-batches\" hidden=\"\""));
+  EXPECT_THAT(alone, HasSubstr("id=\"fig-lengths\" hidden=\"\""));
 }
 
 // Draws every chart in a browser that can reach nothing.
