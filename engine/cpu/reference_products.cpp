@@ -73,7 +73,7 @@ Floats multiply_int8_channel(const WeightMatrix& w, std::span<const float> x) {
 }
 
 Floats multiply_grouped(const WeightMatrix& w, std::span<const float> x) {
-  const bool offsets = w.storage() == WeightStorage::kQ4Group;
+  const bool offsets = w.storage() != WeightStorage::kInt8Group;
   const IntegerInputs q = round_inputs(x);
   Floats y(static_cast<size_t>(w.out()));
   for (int o = 0; o < w.out(); ++o) {
@@ -148,6 +148,7 @@ Floats reference_product(const WeightMatrix& w, std::span<const float> x) {
       return multiply_int8_channel(w, x);
     case WeightStorage::kInt8Group:
     case WeightStorage::kQ4Group:
+    case WeightStorage::kQ4Centred:
       return multiply_grouped(w, x);
     case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:

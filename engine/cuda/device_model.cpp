@@ -84,7 +84,8 @@ size_t DeviceModel::missing_bytes(const Model& model, int device) {
     const size_t bytes = MatrixStore::missing(device, {parts.begin(), parts.size()});
     missing += bytes;
     size_t raw = 0;
-    for (const WeightMatrix* w : parts) raw += w->size();
+    for (const WeightMatrix* w : parts)
+      raw += WeightMatrix::bytes_for(with_offsets(w->storage()), w->out(), w->in());
     if (bytes > 0) largest = std::max(largest, raw);
   };
   for (int l = 0; l < model.config().n_layers; ++l) {

@@ -191,9 +191,14 @@ WeightFormat resolve(WeightFormat format, bool may_store, const SourceModel& sou
   return WeightFormat::kInt8;
 }
 
-WeightStorage storage_of(const WeightFormatSpec& spec, Role role, DType source) {
-  if (spec.format == WeightFormat::kStored) return WeightMatrix::storage_of(source);
-  return role == Role::kEmbedding ? spec.embedding : role == Role::kHead ? spec.head : spec.layers;
+WeightStorage storage_of(const WeightFormatSpec& spec, Role role, const SourceTensor& source) {
+  const WeightStorage exact = WeightMatrix::storage_of(source.dtype, source.bytes);
+  if (spec.format == WeightFormat::kStored) return exact;
+  const WeightStorage s = role == Role::kEmbedding ? spec.embedding
+                          : role == Role::kHead    ? spec.head
+                                                   : spec.layers;
+  // Offsets that follow from the scales are not kept.
+  return s == with_offsets(exact) ? exact : s;
 }
 
 // Matrices of a model in the arena they share, in the order of the slots.
@@ -212,7 +217,7 @@ ArenaPlan plan_arena(const std::vector<TensorSlot>& slots, const WeightFormatSpe
                      const SourceModel& source, bool tied_head) {
   ArenaPlan plan;
   const auto add = [&](const TensorSlot& slot, Role role) {
-    const WeightStorage storage = storage_of(spec, role, source.tensors.at(slot.name).dtype);
+    const WeightStorage storage = storage_of(spec, role, source.tensors.at(slot.name));
     plan.matrices.push_back({&slot, role, storage, plan.bytes});
     plan.bytes += WeightMatrix::bytes_for(storage, slot.rows, slot.cols);
   };

@@ -42,6 +42,8 @@ std::string_view storage_name(WeightStorage s) {
       return "int8-group";
     case WeightStorage::kQ4Group:
       return "q4-group";
+    case WeightStorage::kQ4Centred:
+      return "q4-centred";
     case WeightStorage::kQ4K:
       return "q4-k";
     case WeightStorage::kQ5K:

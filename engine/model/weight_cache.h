@@ -26,7 +26,7 @@ namespace evalrun::engine {
 
 // Part of every file's name. Raise it when weight_matrix.cpp lays out or rounds differently or the
 // file has other parts; older files of the same model and format are then removed.
-inline constexpr int kWeightLayoutVersion = 2;
+inline constexpr int kWeightLayoutVersion = 3;
 
 struct CachedMatrix {
   std::string name;  // of the source tensor

@@ -21,9 +21,10 @@ namespace {
 
 constexpr int kPanel = WeightMatrix::kPanel, kBlock = WeightMatrix::kBlock,
               kGroup = WeightMatrix::kGroup;
-constexpr size_t kCodes = size_t{kBlock} * kPanel;        // bytes of a block's 8-bit codes
-constexpr size_t kInt8Block = kCodes + 2 * kPanel * 2;    // codes, scales
-constexpr size_t kQ4Block = kCodes / 2 + 4 * kPanel * 2;  // codes, scales, offsets
+constexpr size_t kCodes = size_t{kBlock} * kPanel;             // bytes of a block's 8-bit codes
+constexpr size_t kInt8Block = kCodes + 2 * kPanel * 2;         // codes, scales
+constexpr size_t kQ4Block = kCodes / 2 + 4 * kPanel * 2;       // codes, scales, offsets
+constexpr size_t kCentredBlock = kCodes / 2 + 2 * kPanel * 2;  // codes, scales
 
 constexpr WeightFormatSpec kFormats[] = {
     {WeightFormat::kF32, "f32", WeightStorage::kF32, WeightStorage::kF32, WeightStorage::kF32,
@@ -49,6 +50,14 @@ float load_half(const std::byte* p) {
   return half_to_float(h);
 }
 void store_half(std::byte* p, uint16_t h) { std::memcpy(p, &h, sizeof h); }
+uint16_t half_at(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
+
+// The offset of a group of Q4_0 and of kQ4Centred: weights are d * (code - 8).
+float centred_offset(float d) { return -8.0f * d; }
+
+bool has_nibbles(WeightStorage s) {
+  return s == WeightStorage::kQ4Group || s == WeightStorage::kQ4Centred;
+}
 
 // Bytes a block of 64 inputs takes in a panel of codes.
 size_t code_block_bytes(WeightStorage s) {
@@ -59,6 +68,8 @@ size_t code_block_bytes(WeightStorage s) {
       return kInt8Block;
     case WeightStorage::kQ4Group:
       return kQ4Block;
+    case WeightStorage::kQ4Centred:
+      return kCentredBlock;
     case WeightStorage::kF32:
     case WeightStorage::kBf16:
     case WeightStorage::kQ4K:  // of 256 inputs: k_panels.h
@@ -80,6 +91,7 @@ size_t panel_bytes_for(WeightStorage s, int in) {
       return blocks * kCodes + kPanel * sizeof(float);
     case WeightStorage::kInt8Group:
     case WeightStorage::kQ4Group:
+    case WeightStorage::kQ4Centred:
       return blocks * code_block_bytes(s);
     case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:
@@ -90,10 +102,10 @@ size_t panel_bytes_for(WeightStorage s, int in) {
 }
 
 // The 64 bytes of one channel in a block, as they lie in the panel: four inputs in a row, then the
-// other channels' four. In kQ4Group a byte holds input i and, in its high half, input i + 32.
+// other channels' four. In 4 bits a byte holds input i and, in its high half, input i + 32.
 void store_codes(WeightStorage s, std::byte* block, int channel, const uint8_t* codes) {
   std::byte* to = block + channel * 4;
-  if (s == WeightStorage::kQ4Group) {
+  if (has_nibbles(s)) {
     for (int i = 0; i < kGroup; i += 4, to += 64) {
       uint32_t low, high;
       std::memcpy(&low, codes + i, 4);
@@ -108,7 +120,7 @@ void store_codes(WeightStorage s, std::byte* block, int channel, const uint8_t* 
 
 void load_codes(WeightStorage s, const std::byte* block, int channel, uint8_t* codes) {
   const std::byte* from = block + channel * 4;
-  if (s == WeightStorage::kQ4Group) {
+  if (has_nibbles(s)) {
     for (int i = 0; i < kGroup; i += 4, from += 64) {
       uint32_t both;
       std::memcpy(&both, from, 4);
@@ -123,11 +135,25 @@ void load_codes(WeightStorage s, const std::byte* block, int channel, uint8_t* c
 
 // Byte offsets of a group's scale and offset in its block.
 size_t scale_in_block(WeightStorage s, int channel, int half) {
-  return (s == WeightStorage::kQ4Group ? kCodes / 2 : kCodes) +
-         static_cast<size_t>(half * kPanel + channel) * 2;
+  return (has_nibbles(s) ? kCodes / 2 : kCodes) + static_cast<size_t>(half * kPanel + channel) * 2;
 }
 size_t offset_in_block(int channel, int half) {
   return scale_in_block(WeightStorage::kQ4Group, channel, half) + 2 * kPanel * 2;
+}
+float load_offset(WeightStorage s, const std::byte* block, int channel, int half) {
+  return s == WeightStorage::kQ4Group
+             ? load_half(block + offset_in_block(channel, half))
+             : centred_offset(load_half(block + scale_in_block(s, channel, half)));
+}
+
+// Of blocks of Q4_1: whether kQ4Centred loses nothing. Most tensors say no by their first block.
+bool are_centred(std::span<const uint8_t> blocks) {
+  const auto size = static_cast<size_t>(block_bytes(DType::kQ4_1));
+  for (size_t at = 0; at < blocks.size(); at += size) {
+    const uint8_t* b = blocks.data() + at;
+    if (half_to_float(half_at(b + 2)) != centred_offset(half_to_float(half_at(b)))) return false;
+  }
+  return true;
 }
 
 // The nearest integer (ties to even) to x, |x| < 2^22, then kept within [lowest, highest]. Adding
@@ -305,11 +331,26 @@ WeightMatrix::WeightMatrix(const WeightMatrix& other)
 
 WeightMatrix WeightMatrix::converted(WeightStorage storage) const {
   if (storage == storage_) return *this;
+  if (storage == with_offsets(storage_)) return with_offsets_written();
   WeightMatrix result(storage, out_, in_);
   std::vector<float> row(static_cast<size_t>(in_));
   for (int o = 0; o < out_; ++o) {
     copy_row(o, row);
     result.set_row(o, row);
+  }
+  return result;
+}
+
+WeightMatrix WeightMatrix::with_offsets_written() const {
+  WeightMatrix result(WeightStorage::kQ4Group, out_, in_);
+  const std::byte* from = data_.get();
+  std::byte* to = result.data_.get();
+  for (const std::byte* end = from + size(); from < end; from += kCentredBlock, to += kQ4Block) {
+    std::memcpy(to, from, kCentredBlock);
+    for (int half = 0; half < 2; ++half)
+      for (int channel = 0; channel < kPanel; ++channel)
+        store_half(to + offset_in_block(channel, half),
+                   float_to_half(load_offset(storage_, from, channel, half)));
   }
   return result;
 }
@@ -332,7 +373,7 @@ int WeightMatrix::code(int o, int k) const {
       panel_of(o) + static_cast<size_t>(k / kBlock) * code_block_bytes(storage_);
   const size_t channel = static_cast<size_t>(o % kPanel) * 4, part = static_cast<size_t>(k % 4);
   const int in_block = k % kBlock;
-  if (storage_ == WeightStorage::kQ4Group) {
+  if (has_nibbles(storage_)) {
     const int b =
         static_cast<int>(block[static_cast<size_t>(in_block % kGroup / 4) * 64 + channel + part]);
     return in_block < kGroup ? b & 15 : b >> 4;
@@ -345,8 +386,9 @@ float WeightMatrix::group_scale(int o, int group) const {
                    scale_in_block(storage_, o % kPanel, group % 2));
 }
 float WeightMatrix::group_offset(int o, int group) const {
-  return load_half(panel_of(o) + static_cast<size_t>(group / 2) * kQ4Block +
-                   offset_in_block(o % kPanel, group % 2));
+  return load_offset(storage_,
+                     panel_of(o) + static_cast<size_t>(group / 2) * code_block_bytes(storage_),
+                     o % kPanel, group % 2);
 }
 std::byte* WeightMatrix::channel_scale_of(int o) const {
   return panel_of(o) + panel_bytes_ - static_cast<size_t>(kPanel - o % kPanel) * sizeof(float);
@@ -382,10 +424,11 @@ void WeightMatrix::set_row(int o, std::span<const float> values) {
     case WeightStorage::kInt8Group:
     case WeightStorage::kQ4Group:
       return set_groups(o, values);
+    case WeightStorage::kQ4Centred:
     case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:
     case WeightStorage::kQ6K:
-      EVALRUN_CHECK(false, "values cannot be rounded to K-quants");
+      EVALRUN_CHECK(false, "values cannot be rounded to a file's codes");
   }
 }
 
@@ -433,8 +476,10 @@ void WeightMatrix::set_groups(int o, std::span<const float> values) {
   }
 }
 
-WeightStorage WeightMatrix::storage_of(DType source) {
+WeightStorage WeightMatrix::storage_of(DType source, std::span<const uint8_t> tensor) {
   using enum WeightStorage;
+  if (source == DType::kQ4_0 || (source == DType::kQ4_1 && !tensor.empty() && are_centred(tensor)))
+    return kQ4Centred;
   for (const WeightStorage s : {kQ4Group, kQ4K, kQ5K, kQ6K})
     if (keeps_exactly(s, source)) return s;
   return kInt8Group;
@@ -451,8 +496,9 @@ float WeightMatrix::largest(WeightStorage storage) {
       return 0x1.fep127f;
     case WeightStorage::kInt8Group:
       return 127 * kLargestHalf;
-    case WeightStorage::kQ4Group:
-      return kLargestHalf / 8;  // Q4_0's smallest weight is -8 d, and -8 d is stored as offset
+    case WeightStorage::kQ4Group:    // Q4_0's smallest weight is -8 d, and -8 d is stored as offset
+    case WeightStorage::kQ4Centred:  // the same files are refused
+      return kLargestHalf / 8;
     case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:
     case WeightStorage::kQ6K:
@@ -471,6 +517,7 @@ bool WeightMatrix::keeps_exactly(WeightStorage storage, DType source) {
     case WeightStorage::kInt8Group:
       return source == DType::kQ8_0;
     case WeightStorage::kQ4Group:
+    case WeightStorage::kQ4Centred:
       return source == DType::kQ4_0 || source == DType::kQ4_1;
     case WeightStorage::kQ4K:
       return source == DType::kQ4_K;
@@ -490,7 +537,6 @@ void WeightMatrix::set_row_exactly(int o, DType source, std::span<const uint8_t>
                 bytes.size());
   if (k_bits(storage_) != 0) return set_k_row(o, source, bytes);
   const size_t block = static_cast<size_t>(block_bytes(source));
-  const auto half_at = [](const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); };
   const int channel = o % kPanel;
   std::byte* to = panel_of(o);
   for (int first = 0; first < in_; first += kBlock, to += code_block_bytes(storage_)) {
@@ -511,9 +557,14 @@ void WeightMatrix::set_row_exactly(int o, DType source, std::span<const uint8_t>
         }
         // Q4_0 is d * (code - 8): the offset -8 d is a power of two away from d, so it is exact. It
         // can only overflow when every weight of the group is zero (see largest()).
-        uint16_t m = source == DType::kQ4_1 ? half_at(b + 2) : float_to_half(-8 * half_to_float(d));
+        uint16_t m = source == DType::kQ4_1 ? half_at(b + 2)
+                                            : float_to_half(centred_offset(half_to_float(d)));
         if (source == DType::kQ4_0 && (m & 0x7FFF) == 0x7C00) d = m = 0;
-        store_half(to + offset_in_block(channel, half), m);
+        if (storage_ == WeightStorage::kQ4Group)
+          store_half(to + offset_in_block(channel, half), m);
+        else
+          EVALRUN_CHECK(half_to_float(m) == centred_offset(half_to_float(d)),
+                        "row {}: an offset is not -8 times its scale", o);
       }
       store_half(to + scale_in_block(storage_, channel, half), d);
     }
@@ -544,6 +595,7 @@ float WeightMatrix::at(int o, int k) const {
     case WeightStorage::kInt8Group:
       return group_scale(o, k / kGroup) * static_cast<float>(code(o, k));
     case WeightStorage::kQ4Group:
+    case WeightStorage::kQ4Centred:
       return group_scale(o, k / kGroup) * static_cast<float>(code(o, k)) +
              group_offset(o, k / kGroup);
     case WeightStorage::kQ4K:
@@ -595,8 +647,8 @@ void WeightMatrix::copy_row(int o, std::span<float> values) const {
       const float d = storage_ == WeightStorage::kInt8Channel
                           ? row_scale
                           : load_half(block + scale_in_block(storage_, channel, half));
-      if (storage_ == WeightStorage::kQ4Group) {
-        const float m = load_half(block + offset_in_block(channel, half));
+      if (has_nibbles(storage_)) {
+        const float m = load_offset(storage_, block, channel, half);
         for (int i = 0; i < kGroup; ++i) w[i] = d * static_cast<float>(c[i]) + m;
       } else {
         for (int i = 0; i < kGroup; ++i) w[i] = d * static_cast<float>(c[i] - 128);

@@ -16,6 +16,9 @@
 //                  0..31 and high halves those of inputs 32..63; then [2][16] float16 scales d and
 //                  [2][16] float16 offsets m. Weight = d * code + m. Keeps Q4_0 and Q4_1 files
 //                  exactly.
+//   kQ4Centred     the same without the offsets, each of which is -8 d: those of Q4_0 files, in as
+//                  many bytes. A float16 times 8 is exact in float32 and, below 65536, in float16;
+//                  so m = -8.0f * d is the float that kQ4Group stores. Rows come from files only.
 //   kQ4K, kQ5K,    blocks of 256 inputs with the codes and scales of a Q4_K, Q5_K or Q6_K file
 //   kQ6K           (engine/model/k_panels.h). Rows come from such files only: nothing is ever
 //                  rounded to these. `in` is a multiple of 256.
@@ -43,6 +46,7 @@ enum class WeightStorage : uint8_t {
   kInt8Channel,
   kInt8Group,
   kQ4Group,
+  kQ4Centred,
   kQ4K,
   kQ5K,
   kQ6K
@@ -53,6 +57,11 @@ static constexpr int k_bits(WeightStorage s) {
          : s == WeightStorage::kQ5K ? 5
          : s == WeightStorage::kQ6K ? 6
                                     : 0;
+}
+// The storage of the same weights where each group has an offset of its own: what values are
+// rounded to, and what devices are given. Other storages stay.
+static constexpr WeightStorage with_offsets(WeightStorage s) {
+  return s == WeightStorage::kQ4Centred ? WeightStorage::kQ4Group : s;
 }
 
 // What a user names. kAuto is resolved by the loader: kStored when a matrix of the file's layers is
@@ -97,24 +106,29 @@ class WeightMatrix {
 
   // Makes every weight of panel p zero, those of the padding included.
   void clear_panel(int p);
-  // The storage that keeps rows of a file's type exactly; kInt8Group where there is none.
-  static WeightStorage storage_of(DType source);
-  // The storage for new values of a matrix in this one: no values are rounded to K-quants.
+  // The smallest storage that keeps a file's tensor of this type exactly; kInt8Group where there is
+  // none. Of Q4_1 its bytes tell: kQ4Centred when every offset is -8 times its scale. Without them,
+  // that of any tensor of the type.
+  static WeightStorage storage_of(DType source, std::span<const uint8_t> tensor = {});
+  // The storage for new values of a matrix in this one: no values are rounded to K-quants, nor to
+  // codes whose offsets follow from the scales.
   static WeightStorage storage_for_values(WeightStorage storage) {
-    return k_bits(storage) != 0 ? WeightStorage::kInt8Group : storage;
+    return k_bits(storage) != 0 ? WeightStorage::kInt8Group : with_offsets(storage);
   }
   // The largest magnitude a weight can have without an infinity among the codes' scales.
   static float largest(WeightStorage storage);
-  // Row o of W, `in` finite values no larger than largest(), rounded to the storage, which is no
-  // K-quant. Thread-safe for distinct o. Padding stays zero, except that in kQ4Group it is m in a
-  // group that `in` cuts.
+  // Row o of W, `in` finite values no larger than largest(), rounded to the storage, which is one
+  // for values (storage_for_values()). Thread-safe for distinct o. Padding stays zero, except that
+  // in kQ4Group it is m in a group that `in` cuts.
   void set_row(int o, std::span<const float> values);
-  // True when a file's rows of this type can be stored without any rounding.
+  // True when a file's rows of this type can be stored without any rounding; Q4_1 in kQ4Centred,
+  // when storage_of() says so of the tensor.
   static bool keeps_exactly(WeightStorage storage, DType source);
   // Row o from a file's bytes of a type that keeps_exactly(); thread-safe for distinct o.
   void set_row_exactly(int o, DType source, std::span<const uint8_t> bytes);
   void copy_row(int o, std::span<float> values) const;  // values.size() == in()
-  // The same weights, dequantised and rounded again.
+  // The same weights, dequantised and rounded again; from kQ4Centred to kQ4Group exactly, with the
+  // offsets written out.
   WeightMatrix converted(WeightStorage storage) const;
   // The first rows alone, in memory of their own. 1 <= n <= out().
   WeightMatrix first_rows(int n) const;
@@ -137,10 +151,10 @@ class WeightMatrix {
 
   // Single values, for the reference and for tests.
   float at(int o, int k) const;                // the weight, dequantised
-  int code(int o, int k) const;                // kInt8*: w in [-128, 127]; kQ4Group: 0..15
+  int code(int o, int k) const;                // kInt8*: w in [-128, 127]; 4 bits: 0..15
   float channel_scale(int o) const;            // kInt8Channel
-  float group_scale(int o, int group) const;   // kInt8Group, kQ4Group: d
-  float group_offset(int o, int group) const;  // kQ4Group: m
+  float group_scale(int o, int group) const;   // kInt8Group, kQ4Group, kQ4Centred: d
+  float group_offset(int o, int group) const;  // kQ4Group, kQ4Centred: m
   KBlock k_block(int o, int block) const;      // kQ4K, kQ5K, kQ6K: inputs 256 block ..
 
  private:
@@ -151,6 +165,7 @@ class WeightMatrix {
   void set_int8_channel(int o, std::span<const float> values);
   void set_groups(int o, std::span<const float> values);  // kInt8Group, kQ4Group
   void set_k_row(int o, DType source, std::span<const uint8_t> bytes);
+  WeightMatrix with_offsets_written() const;
 
   WeightStorage storage_ = WeightStorage::kF32;
   int out_ = 0, in_ = 0;

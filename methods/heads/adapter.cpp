@@ -451,7 +451,7 @@ std::shared_ptr<const engine::WeightMatrix> AdapterReader::head(const std::strin
     return std::make_shared<const engine::WeightMatrix>(matrix(name, expected, d, storage));
   }
   const engine::WeightMatrix& whole = target_.head();
-  if (ids.empty() && whole.storage() == storage) return target_.shared_head();
+  if (ids.empty() && with_offsets(whole.storage()) == storage) return target_.shared_head();
   const int out = ids.empty() ? whole.out() : static_cast<int>(ids.size());
   auto part = std::make_shared<engine::WeightMatrix>(storage, out, d);
   std::vector<float> row(static_cast<size_t>(d));

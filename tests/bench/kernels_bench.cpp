@@ -54,6 +54,7 @@ const std::map<std::string, WeightStorage>& storages() {
       {"int8-channel", WeightStorage::kInt8Channel},
       {"int8-group", WeightStorage::kInt8Group},
       {"q4-group", WeightStorage::kQ4Group},
+      {"q4-centred", WeightStorage::kQ4Centred},
       {"q4-k", WeightStorage::kQ4K},
       {"q5-k", WeightStorage::kQ5K},
       {"q6-k", WeightStorage::kQ6K}};
@@ -61,14 +62,15 @@ const std::map<std::string, WeightStorage>& storages() {
 }
 
 // A row of random codes and scales, as a file has it.
-std::vector<uint8_t> random_k_row(DType type, int in, uint64_t seed) {
+std::vector<uint8_t> random_file_row(DType type, int in, uint64_t seed) {
   evalrun::base::Rng rng(seed);
   std::vector<uint8_t> row(static_cast<size_t>(bytes_of(type, in)));
   for (uint8_t& b : row) b = static_cast<uint8_t>(rng.below(256));
   for (size_t at = 0; at < row.size(); at += static_cast<size_t>(block_bytes(type))) {
     const uint16_t d = float_to_half(0.001f);
-    for (const size_t half :
-         type == DType::kQ6_K ? std::vector<size_t>{208} : std::vector<size_t>{0, 2})
+    for (const size_t half : type == DType::kQ6_K   ? std::vector<size_t>{208}
+                             : type == DType::kQ4_0 ? std::vector<size_t>{0}
+                                                    : std::vector<size_t>{0, 2})
       std::memcpy(&row[at + half], &d, sizeof d);
   }
   return row;
@@ -76,11 +78,15 @@ std::vector<uint8_t> random_k_row(DType type, int in, uint64_t seed) {
 
 WeightMatrix random_matrix(WeightStorage storage) {
   const int bits = k_bits(storage);
-  const DType type = bits == 4 ? DType::kQ4_K : bits == 5 ? DType::kQ5_K : DType::kQ6_K;
+  const bool centred = storage == WeightStorage::kQ4Centred;
+  const DType type = centred     ? DType::kQ4_0
+                     : bits == 4 ? DType::kQ4_K
+                     : bits == 5 ? DType::kQ5_K
+                                 : DType::kQ6_K;
   WeightMatrix w(storage, bits > 0 ? kKOut : kOut, bits > 0 ? kKIn : kIn);
   for (int o = 0; o < w.out(); ++o) {
-    if (bits > 0)
-      w.set_row_exactly(o, type, random_k_row(type, kKIn, static_cast<uint64_t>(o)));
+    if (centred || bits > 0)
+      w.set_row_exactly(o, type, random_file_row(type, w.in(), static_cast<uint64_t>(o)));
     else
       w.set_row(o, random_floats(kIn, static_cast<uint64_t>(o)));
   }

@@ -125,7 +125,8 @@ float documented(const WeightMatrix& m, int o, int k) {
                  static_cast<float>(r < 32 ? both & 15 : both >> 4) +
              half(at + 512 + 64 + (r / 32 * 16 + c) * 2);
     }
-    case WeightStorage::kQ4K:  // k_panels_test.cpp
+    case WeightStorage::kQ4Centred:  // q4_centred_test.cpp
+    case WeightStorage::kQ4K:        // k_panels_test.cpp
     case WeightStorage::kQ5K:
     case WeightStorage::kQ6K:
       break;
@@ -307,6 +308,7 @@ TEST(WeightMatrix, BlockTypesAreKeptToTheLastBit) {
   base::Rng rng(7);
   for (const auto& [source, storage] : {std::pair{DType::kQ8_0, WeightStorage::kInt8Group},
                                         {DType::kQ4_0, WeightStorage::kQ4Group},
+                                        {DType::kQ4_0, WeightStorage::kQ4Centred},
                                         {DType::kQ4_1, WeightStorage::kQ4Group}}) {
     for (const int in : {32, 64, 96, 576}) {
       WeightMatrix m(storage, 18, in);
@@ -324,9 +326,11 @@ TEST(WeightMatrix, BlockTypesAreKeptToTheLastBit) {
 TEST(WeightMatrix, AZeroGroupOfQ40WithAHugeScaleStaysZero) {
   std::vector<uint8_t> bytes(18, 0x88);  // all codes are 8: d * 0
   bytes[0] = 0xFF, bytes[1] = 0x7B;      // d = 65504, whose -8 d no half holds
-  WeightMatrix m(WeightStorage::kQ4Group, 1, 32);
-  m.set_row_exactly(0, DType::kQ4_0, bytes);
-  EXPECT_EQ(row_of(m, 0), std::vector<float>(32, 0.0f));
+  for (const WeightStorage storage : {WeightStorage::kQ4Group, WeightStorage::kQ4Centred}) {
+    WeightMatrix m(storage, 1, 32);
+    m.set_row_exactly(0, DType::kQ4_0, bytes);
+    EXPECT_EQ(row_of(m, 0), std::vector<float>(32, 0.0f));
+  }
 }
 
 TEST(WeightMatrix, WhatIsKeptExactly) {
@@ -356,7 +360,7 @@ TEST(WeightMatrix, MisuseIsOurMistake) {
 // Files of converted weights outlive the program. Whoever changes these bytes must raise
 // kWeightLayoutVersion, or old files would be taken for new ones.
 TEST(WeightMatrix, LayoutVersionStandsForTheseBytes) {
-  EXPECT_EQ(kWeightLayoutVersion, 2);
+  EXPECT_EQ(kWeightLayoutVersion, 3);
   const std::vector<std::pair<WeightStorage, std::string>> expected = {
       {WeightStorage::kF32, "db3e26c8faab7b24"},
       {WeightStorage::kBf16, "738248603e4fe8d4"},

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -220,6 +221,40 @@ TEST_P(Products, EmbeddingsAreTheWeights) {
     w.copy_row(i, want);
     ASSERT_TRUE(same_bits(want, {got.data() + static_cast<ptrdiff_t>(i) * 72, 72})) << i;
   }
+}
+
+// The host's matrices without offsets, as Q4_0 has them, become those with offsets; in one matrix
+// both may meet.
+TEST(Packing, WritesTheOffsetsThatTheHostDoesNotKeep) {
+  constexpr int kOut = 40, kIn = 96;
+  base::Rng rng(6);
+  WeightMatrix centred(WeightStorage::kQ4Centred, kOut, kIn);
+  for (int o = 0; o < kOut; ++o) {
+    std::vector<uint8_t> row(kIn / 32 * 18);
+    for (uint8_t& b : row) b = static_cast<uint8_t>(rng.below(256));
+    for (size_t at = 0; at < row.size(); at += 18) row[at + 1] = 0x2C;  // scales of about 1/16
+    centred.set_row_exactly(o, DType::kQ4_0, row);
+  }
+  const WeightMatrix stored = centred.converted(WeightStorage::kQ4Group),
+                     own = random_matrix(WeightStorage::kQ4Group, kOut, kIn, 8);
+  EXPECT_EQ(DeviceMatrix::bytes_for(WeightStorage::kQ4Centred, kOut, kIn),
+            DeviceMatrix::bytes_for(WeightStorage::kQ4Group, kOut, kIn));
+  const auto unpacked = [](const WeightMatrix& first, const WeightMatrix& second, Joint joint) {
+    const std::array<const WeightMatrix*, 2> parts = {&first, &second};
+    const DeviceMatrix m(parts, joint, nullptr);
+    EXPECT_EQ(m.storage(), WeightStorage::kQ4Group);
+    const auto n = static_cast<size_t>(m.outputs()) * static_cast<size_t>(m.padded_in());
+    DeviceBuffer rows(n * 2);
+    unpack(m.ref(), rows.as<uint16_t>(), nullptr);
+    return to_host<uint16_t>(rows, n);
+  };
+  for (const Joint joint : {Joint::kBehind, Joint::kTurns}) {
+    EXPECT_EQ(unpacked(centred, own, joint), unpacked(stored, own, joint));
+    EXPECT_EQ(unpacked(own, centred, joint), unpacked(own, stored, joint));
+  }
+  const auto x = random_floats(3 * kIn, 4);
+  EXPECT_TRUE(same_bits(Product(centred)(x, 3, {.outputs = kOut}),
+                        Product(stored)(x, 3, {.outputs = kOut})));
 }
 
 // Of storages that are packed.

@@ -10,9 +10,9 @@
 //   kInt8Channel  inputs as integers q = lo + 128 hi with one scale per row (arith.h):
 //                 y = (float(sum_k q w) * channel scale) * row scale, the sum exact in int32
 //   kInt8Group,   y = fma(float(sum over the group of lo w), d, y) for groups ascending, each
-//   kQ4Group      followed in kQ4Group by y = fma(float(sum of lo), m, y); then for every four
-//                 inputs with a hi part, ascending, the same with 128 hi in place of lo; at the end
-//                 y * row scale.
+//   kQ4Group,     followed in kQ4* by y = fma(float(sum of lo), m, y); then for every four inputs
+//   kQ4Centred    with a hi part, ascending, the same with 128 hi in place of lo; at the end
+//                 y * row scale. In kQ4Centred m is -8.0f * d.
 //   kQ4K, kQ5K    y = fma(float(sum over the block of lo * code * scale), d, y) for blocks of 256
 //                 ascending, each followed by y = fma(float(sum of lo * minimum), m, y): code, and
 //                 scale and minimum of the input's group of 32, are integers as in the file, m is
@@ -105,6 +105,7 @@ struct Kernels {
   void (*multiply_int8_channel)(const Product&);
   void (*multiply_int8_group)(const Product&);
   void (*multiply_q4_group)(const Product&);
+  void (*multiply_q4_centred)(const Product&);
   void (*multiply_q4_k)(const Product&);
   void (*multiply_q5_k)(const Product&);
   void (*multiply_q6_k)(const Product&);
@@ -177,6 +178,8 @@ inline void multiply(const Kernels& k, WeightStorage storage, const Product& p) 
       return k.multiply_int8_group(p);
     case WeightStorage::kQ4Group:
       return k.multiply_q4_group(p);
+    case WeightStorage::kQ4Centred:
+      return k.multiply_q4_centred(p);
     case WeightStorage::kQ4K:
       return k.multiply_q4_k(p);
     case WeightStorage::kQ5K:

@@ -10,6 +10,7 @@ constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
           multiply_panels<Kind::kChannel>,
           multiply_panels<Kind::kGroup>,
           multiply_panels<Kind::kQ4>,
+          multiply_panels<Kind::kQ4Centred>,
           multiply_panels<Kind::kQ4K>,
           multiply_panels<Kind::kQ5K>,
           multiply_panels<Kind::kQ6K>,

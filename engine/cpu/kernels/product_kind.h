@@ -2,5 +2,5 @@
 #pragma once
 
 namespace evalrun::engine::cpu {
-enum class Kind { kF32, kBf16, kChannel, kGroup, kQ4, kQ4K, kQ5K, kQ6K };
+enum class Kind { kF32, kBf16, kChannel, kGroup, kQ4, kQ4Centred, kQ4K, kQ5K, kQ6K };
 }  // namespace evalrun::engine::cpu

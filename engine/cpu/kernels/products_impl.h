@@ -235,18 +235,24 @@ template <typename Tile, int R, int P>
   }
 }
 
-// kInt8Group and kQ4Group.
-template <bool kQ4, int R, int P, bool kFirst>
+// kInt8Group, kQ4Group and kQ4Centred.
+template <Kind K, int R, int P, bool kFirst>
 struct GroupTile {
-  static constexpr Kind kKind = kQ4 ? Kind::kQ4 : Kind::kGroup;
-  static constexpr int kAheadBytes = ahead_bytes<kKind, R, P>();
+  static constexpr bool kQ4 = K != Kind::kGroup;
+  static constexpr bool kStoredOffsets = K == Kind::kQ4;
+  static constexpr int kAheadBytes = ahead_bytes<K, R, P>();
   static constexpr size_t kCodes = kQ4 ? 512 : 1024;  // of a block of 64 inputs
-  static constexpr size_t kBlockBytes = kCodes + (kQ4 ? 128 : 64);
+  static constexpr size_t kBlockBytes = kCodes + (kStoredOffsets ? 128 : 64);
   static V scale_at(const std::byte* block, int group) {
     return V::of_half(block + kCodes + static_cast<size_t>(group) * 32);
   }
-  static V offset_at(const std::byte* block, int group) {
-    return V::of_half(block + kCodes + 64 + static_cast<size_t>(group) * 32);
+  // `d`: the group's scales. -8 d is exact.
+  static V offset_at([[maybe_unused]] const std::byte* block, [[maybe_unused]] int group,
+                     [[maybe_unused]] V d) {
+    if constexpr (kStoredOffsets)
+      return V::of_half(block + kCodes + 64 + static_cast<size_t>(group) * 32);
+    else
+      return V::bcast(-8.0f) * d;
   }
   using Line = std::conditional_t<kQ4, typename D::Codes, typename D::Line>;
   using Sums = std::conditional_t<kQ4, typename D::Narrow, typename D::Sum>;
@@ -317,7 +323,7 @@ struct GroupTile {
       for (int r = 0; r < R; ++r)
         total[r][j] = V::fma(D::to_float(sum_of(acc[r][j])), d, total[r][j]);
       if constexpr (kQ4) {
-        const V m = offset_at(block, kGroup);
+        const V m = offset_at(block, kGroup, d);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r)
           total[r][j] =
@@ -347,7 +353,7 @@ struct GroupTile {
         for (int j = 0; j < P; ++j) {
           const std::byte* block = w + static_cast<size_t>(j) * s.stride;
           __builtin_prefetch(block + kCodes + kAheadBytes, 0, 2);
-          if constexpr (kQ4) __builtin_prefetch(block + kCodes + 64 + kAheadBytes, 0, 2);
+          if constexpr (kStoredOffsets) __builtin_prefetch(block + kCodes + 64 + kAheadBytes, 0, 2);
         }
     }
     finish_rows<GroupTile>(p, row, s, total);
@@ -362,17 +368,20 @@ struct GroupTile {
       const std::byte* block = w + static_cast<size_t>(j) * s.stride;
       Sums acc = start(wide.sum);
       dot(acc, line_at(block, group, in_block % 8), a);
-      total[j] = V::fma(D::to_float(D::shl7(sum_of(acc))), scale_at(block, group), total[j]);
+      const V d = scale_at(block, group);
+      total[j] = V::fma(D::to_float(D::shl7(sum_of(acc))), d, total[j]);
       if constexpr (kQ4)
-        total[j] =
-            V::fma(V::bcast(static_cast<float>(128 * wide.sum)), offset_at(block, group), total[j]);
+        total[j] = V::fma(V::bcast(static_cast<float>(128 * wide.sum)), offset_at(block, group, d),
+                          total[j]);
     }
   }
 };
 template <int R, int P, bool kFirst>
-struct TileOf<Kind::kGroup, R, P, kFirst> : GroupTile<false, R, P, kFirst> {};
+struct TileOf<Kind::kGroup, R, P, kFirst> : GroupTile<Kind::kGroup, R, P, kFirst> {};
 template <int R, int P, bool kFirst>
-struct TileOf<Kind::kQ4, R, P, kFirst> : GroupTile<true, R, P, kFirst> {};
+struct TileOf<Kind::kQ4, R, P, kFirst> : GroupTile<Kind::kQ4, R, P, kFirst> {};
+template <int R, int P, bool kFirst>
+struct TileOf<Kind::kQ4Centred, R, P, kFirst> : GroupTile<Kind::kQ4Centred, R, P, kFirst> {};
 
 // R rows against `count` tiles' worth of streams: tile i takes panel i of every stream.
 template <Kind K, int R, int P, bool kFirst>

@@ -256,7 +256,8 @@ constexpr bool is_plain(Kind kind) {
 }
 constexpr int tile_rows(Kind kind) { return is_plain(kind) ? 8 : 4; }
 constexpr int tile_panels(Kind kind, int rows) {
-  if (kind == Kind::kGroup || kind == Kind::kQ4) return rows <= 2 ? 6 : 3;
+  if (kind == Kind::kGroup || kind == Kind::kQ4 || kind == Kind::kQ4Centred)
+    return rows <= 2 ? 6 : 3;
   if (!is_plain(kind)) return rows <= 1 ? 6 : 3;
   return rows <= 4 ? 6 : 3;
 }

@@ -10,6 +10,7 @@
 namespace evalrun::engine::cuda {
 namespace {
 
+// `s`: of a device's matrix.
 size_t code_bytes(WeightStorage s, int outputs, int in) {
   const auto rows = static_cast<size_t>(outputs), inputs = static_cast<size_t>(in),
              padded = static_cast<size_t>(padded_to(in, kBlock));
@@ -23,7 +24,8 @@ size_t code_bytes(WeightStorage s, int outputs, int in) {
       return rows * padded;
     case WeightStorage::kQ4Group:
       return rows * padded / 2;
-    case WeightStorage::kQ4K:  // not on devices
+    case WeightStorage::kQ4Centred:  // not on devices
+    case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:
     case WeightStorage::kQ6K:
       break;
@@ -42,6 +44,7 @@ size_t scale_bytes(WeightStorage s, int outputs, int in) {
       return groups * 4;
     case WeightStorage::kF32:
     case WeightStorage::kBf16:
+    case WeightStorage::kQ4Centred:
     case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:
     case WeightStorage::kQ6K:
@@ -53,8 +56,9 @@ size_t scale_bytes(WeightStorage s, int outputs, int in) {
 }  // namespace
 
 size_t DeviceMatrix::bytes_for(WeightStorage storage, int out, int in) {
+  const WeightStorage s = with_offsets(storage);
   const int outputs = padded_to(out, kTile);
-  return code_bytes(storage, outputs, in) + scale_bytes(storage, outputs, in);
+  return code_bytes(s, outputs, in) + scale_bytes(s, outputs, in);
 }
 
 DeviceMatrix::DeviceMatrix(const WeightMatrix& w, cudaStream_t stream)
@@ -65,7 +69,7 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
   EVALRUN_CHECK(!parts.empty() && parts.size() <= kMaxParts, "{} parts", parts.size());
   EVALRUN_CHECK(joint == Joint::kBehind || parts.size() == 2, "{} parts in turns", parts.size());
   EVALRUN_CHECK(k_bits(parts[0]->storage()) == 0, "K-quants have no layout on devices");
-  ref_.storage = parts[0]->storage();
+  ref_.storage = with_offsets(parts[0]->storage());
   ref_.in = parts[0]->in();
   ref_.blocks = padded_to(ref_.in, kBlock) / kBlock;
 
@@ -73,11 +77,13 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
   map.joint = joint;
   map.n = static_cast<int>(parts.size());
   std::vector<DeviceBuffer> raw;
+  std::array<WeightMatrix, kMaxParts> written;  // of parts that are kept without their offsets
   int outputs = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const WeightMatrix& w = *parts[i];
-    EVALRUN_CHECK(w.storage() == ref_.storage && w.in() == ref_.in,
+    EVALRUN_CHECK(with_offsets(parts[i]->storage()) == ref_.storage && parts[i]->in() == ref_.in,
                   "parts of one matrix differ in storage or inputs");
+    if (parts[i]->storage() != ref_.storage) written[i] = parts[i]->converted(ref_.storage);
+    const WeightMatrix& w = written[i].empty() ? *parts[i] : written[i];
     EVALRUN_CHECK(joint == Joint::kBehind || w.out() == parts[0]->out(), "parts in turns differ");
     raw.emplace_back(w.size());
     EVALRUN_CUDA(cudaMemcpyAsync(raw.back().as<void>(), w.bytes().data(), w.size(),
@@ -94,7 +100,7 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
   ref_.scales = scales_.as<unsigned char>();
 
   pack(map, ref_, codes_.bytes(), scales_.bytes(), stream);
-  EVALRUN_CUDA(cudaStreamSynchronize(stream));  // `raw` goes
+  EVALRUN_CUDA(cudaStreamSynchronize(stream));  // `raw` and `written` go
 }
 
 namespace {

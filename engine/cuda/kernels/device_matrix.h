@@ -15,8 +15,8 @@ namespace evalrun::engine::cuda {
 
 class DeviceMatrix {
  public:
-  // Copies and repacks; parts have one storage and one number of inputs. `stream` has run when this
-  // returns.
+  // Copies and repacks; parts have one storage, but for offsets that some are kept without, and one
+  // number of inputs. `stream` has run when this returns.
   DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joint, cudaStream_t stream);
   explicit DeviceMatrix(const WeightMatrix& w, cudaStream_t stream);
 

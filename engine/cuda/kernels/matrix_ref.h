@@ -7,7 +7,8 @@
 //   kInt8Channel  [tile][block][lane] 16 bytes w + 128: output g, then g + 8; float32 scale [out].
 //   kInt8Group    the same codes; [tile][block][g] scales of g and g + 8, float16.
 //   kQ4Group      [tile][block][lane] two words of eight codes (q4_pair in device_code.h);
-//                 [tile][block][g] scales d, d', offsets m, m' of g and g + 8, float16.
+//                 [tile][block][g] scales d, d', offsets m, m' of g and g + 8, float16. The host's
+//                 kQ4Centred becomes this on the way.
 //   kF32          [tile][in][16] float32, the host's panels: one chain per output, the CPU's bits.
 #pragma once
 #include "engine/model/weight_matrix.h"

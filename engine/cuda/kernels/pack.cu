@@ -155,6 +155,7 @@ void unpack(const MatrixRef& w, uint16_t* rows, cudaStream_t stream) {
       return unpack_as<WeightStorage::kQ4Group>(w, rows, stream);
     case WeightStorage::kF32:
     case WeightStorage::kBf16:
+    case WeightStorage::kQ4Centred:
     case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:
     case WeightStorage::kQ6K:

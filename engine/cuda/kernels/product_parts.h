@@ -57,6 +57,7 @@ auto of_storage(WeightStorage storage, const Run& run) {
       check_argument(false, "K-quants have no kernels on devices");
       break;
     case kQ4Group:
+    case kQ4Centred:  // a host's: the device's has the offsets
       break;
   }
   return run(std::integral_constant<WeightStorage, kQ4Group>());

@@ -88,7 +88,8 @@ EVALRUN_DEVICE inline float weight_at(const MatrixRef& w, int o, int k) {
       const auto* s = reinterpret_cast<const uint16_t*>(w.scales) + (at * 8 + g) * 4;
       return half_bits_to_float(s[second]) * code + half_bits_to_float(s[2 + second]);
     }
-    case WeightStorage::kQ4K:  // not on devices
+    case WeightStorage::kQ4Centred:  // not on devices
+    case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:
     case WeightStorage::kQ6K:
       break;
