@@ -35,8 +35,8 @@ struct ReportOptions {
   bool exclude_degenerate = false;
   IntervalKind interval = IntervalKind::kStudent;
   Scope scope = Scope::kSameKind;  // of all intervals; the fixed set is a question for compare
-  // T(n) as a run measured it, in milliseconds, empty where it did not: speedups of batches and best
-  // draft lengths are predicted from it, and plain decoding is set beside it. Without, none is.
+  // T(n) as a run measured it, in milliseconds, empty where it did not: speedups of batches and the
+  // best draft lengths are predicted from it, and plain decoding stands beside it. Without, none.
   std::function<RowTimes(const RunInfo&)> row_times = {};
 };
 

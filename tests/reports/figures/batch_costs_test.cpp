@@ -115,7 +115,7 @@ TEST_F(BatchCosts, SpeculationThatNeverDrafts) {
   EXPECT_THAT(to_text(r), HasSubstr("speculation on, nothing drafted"));
   EXPECT_THAT(to_markdown(r), HasSubstr("+150.0 %"));
   const auto rows = nlohmann::json::parse(to_json(r));
-  EXPECT_EQ(rows[3]["undrafted_ratio"], 2.5);
+  EXPECT_NEAR(rows[3]["undrafted_ratio"].get<double>(), 2.5, 1e-12);
   EXPECT_EQ(rows[3]["undrafted_steps"], 2);
   EXPECT_TRUE(rows[2]["undrafted_ratio"].is_null());
 }
