@@ -17,7 +17,20 @@
 // beside children that have one counts as drawn from a point mass. Sample and match gives plain
 // decoding's tokens; rejection its distribution. Drafters whose rule is match or gumbel report no
 // distribution for what they drew.
-//
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/function_ref.h"
+#include "engine/base/rng.h"
+#include "engine/sampling.h"
+#include "engine/session.h"
+#include "methods/token_tree.h"
+
+namespace evalrun::methods {
+
 // Whole paths. p(x | n) is the target's distribution after node n, q(x | n) the drafter's. A node n
 // is reached with a share a(n), the probability with which a path through n or to n must be
 // accepted, given that n was drafted. a(root) = 1. At a node, with w(x) = a p(x):
@@ -39,19 +52,6 @@
 // and the next token has max(p_i p(x) - q(x), 0) / R_i: not the residual max(p - q, 0) of a token.
 // The expected number of accepted tokens is at least that of rejection token by token, on a chain
 // the most that any lossless rule of p and q has (theorem 2 there).
-#pragma once
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <vector>
-
-#include "engine/base/function_ref.h"
-#include "engine/base/rng.h"
-#include "engine/sampling.h"
-#include "engine/session.h"
-#include "methods/token_tree.h"
-
-namespace evalrun::methods {
 
 // The target's logits after a node, or the index of the largest of them, or a draw from its
 // distribution.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/sampling.h"
+#include "methods/target_answers.h"
 
 namespace evalrun::methods {
 

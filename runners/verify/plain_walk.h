@@ -1,3 +1,4 @@
+// What the target says along an answer without any draft: audits hold decisions against it.
 #pragma once
 #include <cstdint>
 #include <span>
