@@ -73,7 +73,7 @@ class WeightCacheTest : public ::testing::Test {
     return all;
   }
   std::string file() const {
-    return home_.path() + "/weights/" + base::sha256_file(model_) + "-int8-fast-2.bin";
+    return home_.path() + "/weights/" + base::sha256_file(model_) + "-int8-fast-3.bin";
   }
   static ino_t inode(const std::string& path) {
     struct stat info {};
@@ -149,7 +149,7 @@ TEST_F(WeightCacheTest, HoldsWhatItWasGivenAndNothingElse) {
   const CachedWeights contents{
       "abc", "int8", {{"a", WeightStorage::kInt8Group, 1, 1, 0, 64}}, (size_t{2} << 20) + 64, {}};
   WeightCache cache(contents);
-  EXPECT_EQ(cache.path(), home_.path() + "/weights/abc-int8-2.bin");
+  EXPECT_EQ(cache.path(), home_.path() + "/weights/abc-int8-3.bin");
   std::vector<std::byte> out(contents.bytes), in(contents.bytes);
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(i * 31 >> 3);
   EXPECT_FALSE(cache.read(in, 2));
@@ -314,7 +314,7 @@ TEST_F(WeightCacheTest, OldLayoutsAndDeadFilesAreRemoved) {
   const std::string folder = home_.path() + "/weights/", hash = base::sha256_file(model_);
   fs::create_directories(folder);
   const std::string old_layout = folder + hash + "-int8-fast-0.bin",
-                    newer = folder + hash + "-int8-fast-3.bin",
+                    newer = folder + hash + "-int8-fast-4.bin",
                     other_format = folder + hash + "-int8-0.bin",
                     other_model = folder + std::string(64, 'a') + "-int8-fast-0.bin",
                     dead = other_model + ".tmp.1.0", fresh = other_model + ".tmp.2.0";

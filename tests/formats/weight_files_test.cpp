@@ -79,16 +79,16 @@ class WeightFilesTest : public ::testing::Test {
 };
 
 TEST_F(WeightFilesTest, ListsWhatIsThereOldestFirst) {
-  put("aa-int8-fast-2.bin", 10, 3);
+  put("aa-int8-fast-3.bin", 10, 3);
   put("bb-q4-1.bin", 20, 9);
-  put("aa-int8-2.bin.tmp.17.0", 5, 1);
+  put("aa-int8-3.bin.tmp.17.0", 5, 1);
   put("notes.txt", 7, 5);
   put("nonsense.bin", 7, 5);
   put("aa-int8-two.bin", 7, 5);
-  fs::create_directory(folder_ + "/cc-int8-2.bin");
+  fs::create_directory(folder_ + "/cc-int8-3.bin");
   const std::vector<WeightFile> files = weight_files(folder_);
   ASSERT_THAT(names_of(files),
-              ElementsAre("bb-q4-1.bin", "aa-int8-fast-2.bin", "aa-int8-2.bin.tmp.17.0"));
+              ElementsAre("bb-q4-1.bin", "aa-int8-fast-3.bin", "aa-int8-3.bin.tmp.17.0"));
   EXPECT_EQ(files[1].model, "aa");
   EXPECT_EQ(files[1].format, "int8-fast");
   EXPECT_EQ(files[1].layout, 2);
@@ -103,17 +103,17 @@ TEST_F(WeightFilesTest, ListsWhatIsThereOldestFirst) {
 }
 
 TEST_F(WeightFilesTest, TheLeastRecentlyUsedGoFirst) {
-  put("aa-int8-2.bin", 100, 30);
-  put("bb-int8-2.bin", 100, 10);
-  put("cc-int8-2.bin", 100, 20);
-  put("dd-int8-2.bin", 100, 5);
+  put("aa-int8-3.bin", 100, 30);
+  put("bb-int8-3.bin", 100, 10);
+  put("cc-int8-3.bin", 100, 20);
+  put("dd-int8-3.bin", 100, 5);
   put("notes.txt", 1000, 50);
   EXPECT_THAT(shrink_weight_files(folder_, 400), IsEmpty());
   EXPECT_THAT(names_of(shrink_weight_files(folder_, 250)),
-              ElementsAre("aa-int8-2.bin", "cc-int8-2.bin"));
-  EXPECT_THAT(names(), ElementsAre("bb-int8-2.bin", "dd-int8-2.bin"));
-  EXPECT_THAT(names_of(shrink_weight_files(folder_, 199)), ElementsAre("bb-int8-2.bin"));
-  EXPECT_THAT(names_of(shrink_weight_files(folder_, 0)), ElementsAre("dd-int8-2.bin"));
+              ElementsAre("aa-int8-3.bin", "cc-int8-3.bin"));
+  EXPECT_THAT(names(), ElementsAre("bb-int8-3.bin", "dd-int8-3.bin"));
+  EXPECT_THAT(names_of(shrink_weight_files(folder_, 199)), ElementsAre("bb-int8-3.bin"));
+  EXPECT_THAT(names_of(shrink_weight_files(folder_, 0)), ElementsAre("dd-int8-3.bin"));
   EXPECT_TRUE(fs::exists(folder_ + "/notes.txt"));
 }
 
@@ -147,30 +147,30 @@ class Holder {
 };
 
 TEST_F(WeightFilesTest, WhatAnotherProcessUsesStays) {
-  const std::string used = put("aa-int8-2.bin", 100, 30);
-  put("bb-int8-2.bin", 100, 10);
+  const std::string used = put("aa-int8-3.bin", 100, 30);
+  put("bb-int8-3.bin", 100, 10);
   Holder holder(used);
   EXPECT_TRUE(weight_files(folder_)[0].in_use);
   EXPECT_FALSE(weight_files(folder_)[1].in_use);
-  EXPECT_THAT(names_of(shrink_weight_files(folder_, 0)), ElementsAre("bb-int8-2.bin"));
+  EXPECT_THAT(names_of(shrink_weight_files(folder_, 0)), ElementsAre("bb-int8-3.bin"));
   EXPECT_THAT(remove_weight_files(folder_, [](const WeightFile&) { return true; }), IsEmpty());
   EXPECT_TRUE(fs::exists(used));
   holder.end();
-  EXPECT_THAT(names_of(shrink_weight_files(folder_, 0)), ElementsAre("aa-int8-2.bin"));
+  EXPECT_THAT(names_of(shrink_weight_files(folder_, 0)), ElementsAre("aa-int8-3.bin"));
 }
 
 TEST_F(WeightFilesTest, WhatIsBeingWrittenStaysAndWhatAKilledProcessLeftGoes) {
-  const std::string path = folder_ + "/aa-int8-2.bin.tmp.1.0";
+  const std::string path = folder_ + "/aa-int8-3.bin.tmp.1.0";
   Holder writer(path, O_WRONLY | O_CREAT | O_EXCL);
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(5));
-  put("bb-int8-2.bin.tmp.2.0", 100, 2);  // nobody's
-  put("cc-int8-2.bin.tmp.3.0", 100, 0);  // perhaps about to be locked
+  put("bb-int8-3.bin.tmp.2.0", 100, 2);  // nobody's
+  put("cc-int8-3.bin.tmp.3.0", 100, 0);  // perhaps about to be locked
   EXPECT_THAT(names_of(shrink_weight_files(folder_, 1 << 20)),
-              ElementsAre("bb-int8-2.bin.tmp.2.0"));
+              ElementsAre("bb-int8-3.bin.tmp.2.0"));
   EXPECT_TRUE(fs::exists(path));
   writer.end();
   EXPECT_THAT(names_of(shrink_weight_files(folder_, 1 << 20)),
-              ElementsAre("aa-int8-2.bin.tmp.1.0"));
+              ElementsAre("aa-int8-3.bin.tmp.1.0"));
 }
 
 TEST_F(WeightFilesTest, TheBoundIsKeptBelowAndReadingCountsAsUse) {
@@ -182,14 +182,14 @@ TEST_F(WeightFilesTest, TheBoundIsKeptBelowAndReadingCountsAsUse) {
     WeightCache cache(contents(model, kBytes), limit);
     EXPECT_THAT(store(cache, kBytes), HasSubstr("are kept"));
   }
-  EXPECT_THAT(names(), ElementsAre("aa-int8-2.bin", "bb-int8-2.bin"));
+  EXPECT_THAT(names(), ElementsAre("aa-int8-3.bin", "bb-int8-3.bin"));
   EXPECT_EQ(weight_files(folder_)[0].source, "/models/aa.gguf");
   ASSERT_TRUE(WeightCache(contents("aa", kBytes), limit).read(weights, 1));
-  EXPECT_THAT(names(), ElementsAre("bb-int8-2.bin", "aa-int8-2.bin"));
+  EXPECT_THAT(names(), ElementsAre("bb-int8-3.bin", "aa-int8-3.bin"));
   WeightCache third(contents("cc", kBytes), limit);
   const std::string said = store(third, kBytes);
   EXPECT_THAT(said, HasSubstr("removed 1 file "));
-  EXPECT_THAT(names(), ElementsAre("aa-int8-2.bin", "cc-int8-2.bin"));
+  EXPECT_THAT(names(), ElementsAre("aa-int8-3.bin", "cc-int8-3.bin"));
   EXPECT_LE(total_bytes(weight_files(folder_)), limit);
 
   // A bound that was lowered holds from the next load on, for what is in no use.
@@ -206,15 +206,15 @@ TEST_F(WeightFilesTest, WhatDoesNotFitIsNotKept) {
   store(first, kBytes);  // and holds it
   WeightCache large(contents("bb", kBytes), file_bytes - 1);
   EXPECT_THAT(store(large, kBytes), HasSubstr("1 B more than the 108 kB of EVALRUN_CACHE_MAX"));
-  EXPECT_THAT(names(), ElementsAre("aa-int8-2.bin"));
+  EXPECT_THAT(names(), ElementsAre("aa-int8-3.bin"));
   WeightCache second(contents("bb", kBytes), 2 * file_bytes - 1);
   EXPECT_THAT(store(second, kBytes), HasSubstr("files in use"));
-  EXPECT_THAT(names(), ElementsAre("aa-int8-2.bin"));
+  EXPECT_THAT(names(), ElementsAre("aa-int8-3.bin"));
 }
 
 TEST_F(WeightFilesTest, NothingIsKeptWithABoundOfZero) {
   constexpr size_t kBytes = 100'000;
-  put("bb-int8-2.bin", 100, 10);
+  put("bb-int8-3.bin", 100, 10);
   WeightCache cache(contents("aa", kBytes), 0);
   EXPECT_THAT(names(), IsEmpty());
   EXPECT_EQ(store(cache, kBytes), "");
