@@ -91,7 +91,7 @@ TEST_F(WeightFilesTest, ListsWhatIsThereOldestFirst) {
               ElementsAre("bb-q4-1.bin", "aa-int8-fast-3.bin", "aa-int8-3.bin.tmp.17.0"));
   EXPECT_EQ(files[1].model, "aa");
   EXPECT_EQ(files[1].format, "int8-fast");
-  EXPECT_EQ(files[1].layout, 2);
+  EXPECT_EQ(files[1].layout, 3);
   EXPECT_EQ(files[1].bytes, 10);
   EXPECT_EQ(files[0].layout, 1);
   EXPECT_FALSE(files[0].is_partial);
