@@ -7,7 +7,7 @@
 namespace evalrun::engine {
 namespace {
 
-void copy_feature(std::span<const float> from, int position, std::vector<float>& to) {
+void copy_feature(std::span<const float> from, int position, base::UntouchedVector<float>& to) {
   std::copy(from.begin(), from.end(),
             to.begin() + static_cast<ptrdiff_t>(position) * static_cast<ptrdiff_t>(from.size()));
 }
@@ -57,7 +57,7 @@ FeatureStore::Kept& FeatureStore::with_room(int sequence) {
   const size_t size = static_cast<size_t>(max_tokens_) * static_cast<size_t>(d_model_);
   if (set_.hidden && k.hidden.size() < size) k.hidden.resize(size);
   k.residual.resize(set_.residual_layers.size());
-  for (std::vector<float>& r : k.residual)
+  for (Values& r : k.residual)
     if (r.size() < size) r.resize(size);
   return k;
 }
@@ -91,7 +91,15 @@ void FeatureStore::rewind(int length, int sequence) {
 }
 
 void FeatureStore::fork(int from, int to) {
-  kept_[static_cast<size_t>(to)] = kept_[static_cast<size_t>(from)];
+  const Kept& source = kept_[static_cast<size_t>(from)];
+  kept_[static_cast<size_t>(to)].featured = source.featured;
+  if (source.featured == 0) return;
+  Kept& copy = with_room(to);
+  // What has no features was never written, and stays so.
+  const auto n = static_cast<ptrdiff_t>(source.featured) * static_cast<ptrdiff_t>(d_model_);
+  if (set_.hidden) std::copy_n(source.hidden.begin(), n, copy.hidden.begin());
+  for (size_t i = 0; i < copy.residual.size(); ++i)
+    std::copy_n(source.residual[i].begin(), n, copy.residual[i].begin());
 }
 
 MatrixView FeatureStore::hidden(int sequence, int length) const {
@@ -105,13 +113,12 @@ MatrixView FeatureStore::residual(int index, int sequence, int length) const {
                 "residual stream {} of {}", index, set_.residual_layers.size());
   const Kept& k = kept_[static_cast<size_t>(sequence)];
   // Nothing was committed since this set was chosen: `view` says so.
-  static const std::vector<float> kNothing;
+  static const Values kNothing;
   const auto i = static_cast<size_t>(index);
   return view(k, i < k.residual.size() ? k.residual[i] : kNothing, length);
 }
 
-MatrixView FeatureStore::view(const Kept& kept, const std::vector<float>& values,
-                              int length) const {
+MatrixView FeatureStore::view(const Kept& kept, const Values& values, int length) const {
   EVALRUN_CHECK(kept.featured == length, "{} of {} tokens were committed with features",
                 kept.featured, length);
   return {values.data(), length, d_model_};

@@ -1,9 +1,11 @@
 // Features of the committed tokens of a session's sequences (Session::keep_features), position by
-// position, for drafters that read them.
+// position, for drafters that read them. A sequence has room for max_tokens of them; its pages take
+// memory as tokens are kept.
 #pragma once
 #include <span>
 #include <vector>
 
+#include "engine/base/aligned.h"
 #include "engine/results.h"
 #include "engine/rows.h"
 
@@ -40,13 +42,14 @@ class FeatureStore {
   MatrixView residual(int index, int sequence, int length) const;
 
  private:
+  using Values = base::UntouchedVector<float>;
   struct Kept {
-    int featured = 0;                          // how many tokens from the first on have features
-    std::vector<float> hidden;                 // [max_tokens, d_model]
-    std::vector<std::vector<float>> residual;  // [layers kept][max_tokens, d_model]
+    int featured = 0;              // how many tokens from the first on have features
+    Values hidden;                 // [max_tokens, d_model]
+    std::vector<Values> residual;  // [layers kept][max_tokens, d_model]
   };
   Kept& with_room(int sequence);
-  MatrixView view(const Kept& kept, const std::vector<float>& values, int length) const;
+  MatrixView view(const Kept& kept, const Values& values, int length) const;
 
   const int n_layers_, d_model_, max_tokens_;
   FeatureSet set_;
