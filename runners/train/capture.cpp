@@ -53,7 +53,8 @@ class Batch {
   // Whether the answer ends with it.
   bool take_token(Slot& slot, int32_t token);
   bool is_stop(int32_t token) const;
-  // After the last row of an answer: goes on with the dialogue, or frees the slot.
+  // After the last row of an answer: goes on with the dialogue, whose rows are to be committed, or
+  // frees the slot.
   void end_answer(size_t sequence);
   void end_sequence(Slot& slot);
   void finish(Slot& slot);
@@ -67,8 +68,9 @@ class Batch {
   base::Clock& clock_;
   std::vector<Slot> slots_;
   std::vector<engine::Row> rows_;
-  std::vector<CapturedSequence> waiting_;  // for the next part
-  size_t next_ = 0;                        // prompt
+  std::vector<engine::SequencePath> paths_;  // of the forward under way, to be committed
+  std::vector<CapturedSequence> waiting_;    // for the next part
+  size_t next_ = 0;                          // prompt
   int64_t tokens_in_slots_ = 0, tokens_waiting_ = 0;
   int64_t begin_ns_;
   bool ending_ = false;
@@ -166,6 +168,7 @@ void Batch::step() {
   request.rows = rows_;
   request.residual_layers = options_.residual_layers;
   const engine::ForwardResult result = session_.forward(request);
+  paths_.clear();
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     if (slot.path.empty()) continue;
@@ -176,8 +179,9 @@ void Batch::step() {
     if (ends)
       end_answer(i);
     else
-      session_.commit(slot.path, static_cast<int>(i));
+      paths_.push_back({static_cast<int>(i), slot.path});
   }
+  if (!paths_.empty()) session_.commit(paths_);
 }
 
 void Batch::keep_states(CapturedSequence& text, const engine::ForwardResult& result,
@@ -216,7 +220,7 @@ void Batch::end_answer(size_t sequence) {
   const bool continues = turn->prompt.size() >= tokens.size() &&
                          std::equal(tokens.begin(), tokens.end(), turn->prompt.begin());
   if (continues) {
-    session_.commit(slot.path, static_cast<int>(sequence));
+    paths_.push_back({static_cast<int>(sequence), slot.path});
   } else {
     end_sequence(slot);
     slot.anew = true;
