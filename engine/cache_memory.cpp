@@ -1,10 +1,13 @@
 #include "engine/cache_memory.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "engine/backend.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/cache_blocks.h"
+#include "engine/devices.h"
 #include "engine/model/assemble.h"
 
 namespace evalrun::engine {
@@ -13,6 +16,13 @@ namespace {
 
 bool room_for_all(const SessionOptions& o) {
   return o.pool_tokens == 0 || o.pool_tokens >= int64_t{o.max_tokens} * o.n_sequences;
+}
+
+double kv_bytes_per_token(const ModelConfig& c, const SessionOptions& o) {
+  const double per_value = o.kv_dtype == "f32"    ? 4
+                           : o.kv_dtype == "bf16" ? 2
+                                                  : 1 + 4.0 / c.head_dim;
+  return 2.0 * c.n_layers * c.kv_dim() * per_value;
 }
 
 }  // namespace
@@ -26,12 +36,39 @@ int64_t pool_positions(const SessionOptions& o) {
 }
 
 double cache_bytes_for(const ModelConfig& c, const SessionOptions& o) {
-  const double per_value = o.kv_dtype == "f32"    ? 4
-                           : o.kv_dtype == "bf16" ? 2
-                                                  : 1 + 4.0 / c.head_dim;
-  const double per_token = 2.0 * c.n_layers * c.kv_dim() * per_value;
-  return static_cast<double>(pool_positions(o)) * per_token +
+  return static_cast<double>(pool_positions(o)) * kv_bytes_per_token(c, o) +
          static_cast<double>(o.max_tokens) * c.head_dim * sizeof(float);
+}
+
+double prefill_bytes_for(const ModelConfig& c, const SessionOptions& o) {
+  const int rows = std::min(kMaxRows, o.n_sequences * std::min(kPrefillChunk, o.max_tokens));
+  const int input = c.input_width();
+  // A row of engine/cpu/workspace.h: residual stream (two with paired input), a sublayer's input,
+  // rotated queries; outputs of products and attention.
+  const int values = (c.paired_input ? 2 : 1) * c.d_model + std::max(input, c.q_dim()) + c.q_dim() +
+                     2 * c.q_dim() + 2 * c.kv_dim() + c.d_model + 2 * c.d_ffn;
+  // Rounded for a product (engine/cpu/prepared_rows.h): a byte a value, and up to 3.5 beside it.
+  constexpr double kRounded = 4.5;
+  return rows * (sizeof(float) * static_cast<double>(values) +
+                 kRounded * std::max({input, c.q_dim(), c.d_ffn}) + kv_bytes_per_token(c, o));
+}
+
+double feature_bytes_for(const ModelConfig& c, const SessionOptions& o, const FeatureSet& set) {
+  const double streams = (set.hidden ? 1.0 : 0.0) + static_cast<double>(set.residual_layers.size());
+  return streams * sizeof(float) * c.d_model * o.max_tokens * o.n_sequences;
+}
+
+double session_bytes_for(const Model& model, const SessionOptions& o) {
+  if (is_gpu(o.device)) return cuda_session_bytes(model, o);
+  return cache_bytes_for(model.config(), o) + prefill_bytes_for(model.config(), o);
+}
+
+double missing_weight_bytes(const Model& model, const SessionOptions& o) {
+  return is_gpu(o.device) ? cuda_missing_weights(model, o) : 0;
+}
+
+double free_device_bytes(const std::string& device) {
+  return is_gpu(device) ? cuda_free_bytes(device) : static_cast<double>(available_memory_bytes());
 }
 
 void check_cache_memory(const Model& model, const SessionOptions& o) {

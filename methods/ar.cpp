@@ -10,6 +10,7 @@ class NoDrafter final : public Drafter {
   void start(const GenerationContext&) override {}
   void draft(std::span<const int32_t>, int, TokenTree&) override {}
   LargestStep largest_step() const override { return {.rows = 1}; }
+  void add_kept(KeptMemory&) const override {}
 };
 
 }  // namespace

@@ -62,6 +62,9 @@ class JoinedDrafter final : public Drafter {
   void accepted(std::span<const int> path, int32_t bonus) override;
   size_t extra_parameter_bytes() const override;
   size_t extra_kv_bytes() const override;
+  void add_kept(KeptMemory& kept) const override {
+    for (const JoinedPart& part : parts_) part.drafter->add_kept(kept);
+  }
 
  private:
   // What the parts that were asked so far are expected to give.

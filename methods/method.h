@@ -55,6 +55,15 @@ struct LargestStep {
   double limit = 0;
 };
 
+// What a method keeps in memory for its slots, as far as it can be said before there is any text.
+// For plans (runners/plan/batch_memory.h).
+struct KeptMemory {
+  std::vector<const engine::Session*> sessions =
+      {};                     // its own, of all slots; valid as long as it is
+  double bytes_per_slot = 0;  // beside these and what needs() has kept
+  bool complete = true;       // false: more, which grows with texts (tables, tries)
+};
+
 // Everything a method may use during one generation. Lives as long as the generation.
 struct GenerationContext {
   engine::Session* target = nullptr;  // prompt committed, `first_token` pending
@@ -129,6 +138,8 @@ class DecodingMethod {
   // Of all slots together, whichever is asked: draft model, heads, adapters; caches of drafters.
   virtual size_t extra_parameter_bytes() const { return 0; }
   virtual size_t extra_kv_bytes() const { return 0; }
+  // Adds what it keeps. A method that has nothing to add says so by an empty function.
+  virtual void add_kept(KeptMemory& kept) const { kept.complete = false; }
   // Features of the target's tokens the method reads (engine/session.h): kept from the prefill on.
   virtual engine::FeatureSet needs() const { return {}; }
   virtual LargestStep largest_step() const { return {}; }
@@ -215,6 +226,7 @@ class Drafter {
   virtual void accepted(std::span<const int> /*path*/, int32_t /*bonus*/) {}
   virtual size_t extra_parameter_bytes() const { return 0; }
   virtual size_t extra_kv_bytes() const { return 0; }
+  virtual void add_kept(KeptMemory& kept) const { kept.complete = false; }  // as DecodingMethod's
 };
 
 std::unique_ptr<DecodingMethod> make_speculative_method(

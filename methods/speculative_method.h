@@ -32,6 +32,7 @@ class SpeculativeMethod final : public DecodingMethod {
   StepOutcome finish_step() override;
   size_t extra_parameter_bytes() const override { return drafter_->extra_parameter_bytes(); }
   size_t extra_kv_bytes() const override { return drafter_->extra_kv_bytes(); }
+  void add_kept(KeptMemory& kept) const override { drafter_->add_kept(kept); }
   engine::FeatureSet needs() const override { return drafter_->needs(); }
   LargestStep largest_step() const override;
 

@@ -117,6 +117,7 @@ class Misreporting final : public Drafter {
   }
   size_t extra_parameter_bytes() const override { return drafter_->extra_parameter_bytes(); }
   size_t extra_kv_bytes() const override { return drafter_->extra_kv_bytes(); }
+  void add_kept(KeptMemory& kept) const override { drafter_->add_kept(kept); }
 
  private:
   std::unique_ptr<Drafter> drafter_;

@@ -26,6 +26,7 @@ class WrappedMethod : public DecodingMethod {
   void after_step(PhaseTimer& timer) override { method_->after_step(timer); }
   size_t extra_parameter_bytes() const override { return method_->extra_parameter_bytes(); }
   size_t extra_kv_bytes() const override { return method_->extra_kv_bytes(); }
+  void add_kept(KeptMemory& kept) const override { method_->add_kept(kept); }
   engine::FeatureSet needs() const override { return method_->needs(); }
   LargestStep largest_step() const override { return method_->largest_step(); }
   DecodingMethod* wrapped() override { return method_.get(); }

@@ -349,9 +349,7 @@ std::unique_ptr<DistributionStore> CudaBackend::make_distributions(int slots, in
 
 std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
                                            const SessionOptions& options) {
-  const size_t colon = options.device.find(':');
-  const int device = colon == std::string::npos ? 0 : std::atoi(options.device.c_str() + colon + 1);
-  return std::make_unique<CudaBackend>(std::move(model), options, device);
+  return std::make_unique<CudaBackend>(std::move(model), options, device_index(options.device));
 }
 
 }  // namespace evalrun::engine

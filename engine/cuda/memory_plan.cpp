@@ -1,10 +1,13 @@
 #include "engine/cuda/memory_plan.h"
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "engine/backend.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
 #include "engine/cuda/dense.h"
+#include "engine/cuda/device_model.h"
 #include "engine/cuda/kernels/answers.h"
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/device_matrix.h"
@@ -160,6 +163,11 @@ MemoryPlan plan_memory(const ModelConfig& c, WeightFormat format, const SessionO
               missing_bytes(c, spec));
 }
 
+int device_index(const std::string& device) {
+  const size_t colon = device.find(':');
+  return colon == std::string::npos ? 0 : std::atoi(device.c_str() + colon + 1);
+}
+
 void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptions& o) {
   size_t free = 0, total = 0;
   EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
@@ -178,3 +186,25 @@ void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptio
 }
 
 }  // namespace evalrun::engine::cuda
+
+namespace evalrun::engine {
+
+double cuda_session_bytes(const Model& model, const SessionOptions& o) {
+  const ModelConfig& c = model.config();
+  const bool bf16 = model.layer(0).q.storage() != WeightStorage::kF32;
+  const int stride = bf16 ? cuda::head_stride_for(c.head_dim) : c.head_dim;
+  return static_cast<double>(cuda::plan_memory(model, o, stride, 0).total());
+}
+
+double cuda_missing_weights(const Model& model, const SessionOptions& o) {
+  return static_cast<double>(cuda::DeviceModel::missing_bytes(model, cuda::device_index(o.device)));
+}
+
+double cuda_free_bytes(const std::string& device) {
+  EVALRUN_CUDA(cudaSetDevice(cuda::device_index(device)));
+  size_t free = 0, total = 0;
+  EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
+  return static_cast<double>(free);
+}
+
+}  // namespace evalrun::engine

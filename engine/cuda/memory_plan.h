@@ -2,6 +2,7 @@
 // sessions take (CudaBackend.TheMemoryPlanIsWhatIsTaken).
 #pragma once
 #include <cstddef>
+#include <string>
 
 #include "engine/cuda/kernels/answers.h"
 #include "engine/cuda/kernels/step_record.h"
@@ -40,6 +41,9 @@ MemoryPlan plan_memory(const Model& model, const SessionOptions& options, int he
 // Of a model by its shape alone, with nothing on the device yet.
 MemoryPlan plan_memory(const ModelConfig& config, WeightFormat format,
                        const SessionOptions& options);
+
+// Of "cuda:N".
+int device_index(const std::string& device);
 
 // Throws data_error with what is needed, what is free, and a remedy.
 void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptions& options);

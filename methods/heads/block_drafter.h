@@ -28,6 +28,7 @@ class BlockDrafter : public Drafter {
   DraftGroup* group() override { return network_.get(); }
   size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }
   size_t extra_kv_bytes() const override { return network_->kv_bytes(); }
+  void add_kept(KeptMemory& kept) const override { network_->add_kept(kept); }
 
  protected:
   // Of a draft whose blocks have `rows` rows and whose levels are at most `depth`.

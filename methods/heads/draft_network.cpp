@@ -162,6 +162,12 @@ DraftNetwork::DraftNetwork(AdapterReader& adapter, const engine::Model& target,
                    static_cast<double>(target.streamed_bytes());
 }
 
+void DraftNetwork::add_kept(KeptMemory& kept) const {
+  kept.sessions.push_back(session_.get());
+  if (options_.input == Input::kRecurrent)  // states_
+    kept.bytes_per_slot += 4.0 * sizeof(float) * d_ * session_->capacity();
+}
+
 void DraftNetwork::rewind(int pairs, int slot) {
   session_->rewind(pairs, slot);
   if (options_.input == Input::kRecurrent)

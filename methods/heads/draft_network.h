@@ -88,6 +88,7 @@ class DraftNetwork final : public DraftGroup {
   double relative_cost() const { return relative_cost_; }
   size_t weight_bytes() const { return weight_bytes_; }  // without what it shares with the target
   size_t kv_bytes() const { return session_->kv_bytes(); }
+  void add_kept(KeptMemory& kept) const;
 
  private:
   struct Staged {

@@ -26,6 +26,7 @@ class MedusaDrafter final : public Drafter {
   }
 
   engine::FeatureSet needs() const override { return {.hidden = true, .residual_layers = {}}; }
+  void add_kept(KeptMemory&) const override {}
   void start(const GenerationContext& context) override {
     target_ = context.target;
     sequence_ = context.sequence;

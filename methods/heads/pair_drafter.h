@@ -22,6 +22,7 @@ class PairDrafter : public Drafter {
   DraftGroup* group() override { return network_.get(); }
   size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }
   size_t extra_kv_bytes() const override { return network_->kv_bytes(); }
+  void add_kept(KeptMemory& kept) const override { network_->add_kept(kept); }
 
  protected:
   // Before anything is staged: commits what of the text's new pairs is more than a step's.

@@ -57,6 +57,7 @@ class MaskDrafter final : public Drafter {
   engine::DistributionStore* dists() const override { return choices_.dists(); }
   int distribution_of(int node) const override { return choices_.dist(tree_.list_of_node(node)); }
   size_t extra_parameter_bytes() const override { return weights_.bytes; }
+  void add_kept(KeptMemory&) const override {}
 
  private:
   struct Shared {

@@ -76,6 +76,9 @@ class ModelDrafter final : public Drafter {
   size_t extra_kv_bytes() const override {
     return model_->own() == nullptr ? 0 : model_->own()->kv_bytes();
   }
+  void add_kept(KeptMemory& kept) const override {
+    if (model_->own() != nullptr) kept.sessions.push_back(model_->own());
+  }
 
  private:
   ModelDrafter(std::shared_ptr<DraftModel> model, std::shared_ptr<const Options> options, int slot);

@@ -1,5 +1,7 @@
 #include "runners/plan/batch_memory.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "engine/base/error.h"
@@ -10,37 +12,152 @@
 namespace evalrun::runners {
 namespace {
 
-// Of all models of the plan: each has a session of its own.
-double bytes_of_batch(const RunPlan& plan, const engine::SessionOptions& session, int batch) {
-  std::set<const engine::Model*> models;
-  for (const PlannedArm& arm : plan.arms) models.insert(arm.model.get());
-  double bytes = 0;
-  for (const engine::Model* model : models) {
-    engine::SessionOptions options = engine::resolve_options(session, model->format());
-    options.n_sequences = batch;
-    bytes += engine::cache_bytes_for(model->config(), options);
+// Bytes that a plan needs whose largest batch is another one.
+struct BatchNeeds {
+  double models = 0, features = 0, methods = 0;
+  double weights = 0;  // of both, on a GPU
+  const PlannedArm* most = nullptr;
+  double of_most = 0;
+  double total() const { return models + features + methods + weights; }
+};
+
+// The tokens of one model whose features are kept, over the arms that decode it. One arm after the
+// other has them kept, in the same memory.
+struct KeptStreams {
+  int hidden = 0, residual = 0;  // times sequences
+};
+
+class BatchCounter {
+ public:
+  BatchCounter(const RunPlan& plan, const engine::SessionOptions& session)
+      : plan_(plan), session_(session), on_gpu_(engine::is_gpu(session.device)) {}
+
+  BatchNeeds needs(int largest) const {
+    BatchNeeds all;
+    add_methods(largest, all);
+    add_models(largest, all);
+    return all;
   }
-  return bytes;
+
+ private:
+  // Its batch where the largest is `largest`; 0 = it is left out.
+  int size_of(const PlannedArm& arm, int largest) const {
+    const int batch = arm.record.batch;
+    if (batch == plan_.suite.batches.largest()) return largest;
+    return batch < largest ? batch : 0;
+  }
+
+  void add_methods(int largest, BatchNeeds& all) const {
+    std::set<std::string> drafts;  // models that all arms share
+    for (const PlannedArm& arm : plan_.arms) {
+      const int size = size_of(arm, largest);
+      if (size == 0) continue;
+      double bytes = arm.kept.bytes.empty() ? 0 : arm.kept.bytes[static_cast<size_t>(size) - 1];
+      all.methods += bytes;
+      if (on_gpu_ && (arm.record.draft.empty() || drafts.insert(arm.record.draft).second)) {
+        all.weights += arm.kept.weights;
+        bytes += arm.kept.weights;
+      }
+      if (bytes <= all.of_most) continue;
+      all.most = &arm;
+      all.of_most = bytes;
+    }
+  }
+
+  void add_models(int largest, BatchNeeds& all) const {
+    std::map<const engine::Model*, KeptStreams> models;
+    for (const PlannedArm& arm : plan_.arms) {
+      const int size = size_of(arm, largest);
+      KeptStreams& kept = models[arm.model.get()];
+      if (arm.kept.features.hidden) kept.hidden = std::max(kept.hidden, size);
+      const auto layers = static_cast<int>(arm.kept.features.residual_layers.size());
+      kept.residual = std::max(kept.residual, size * layers);
+    }
+    for (const auto& [model, kept] : models) {
+      engine::SessionOptions options = engine::resolve_options(session_, model->format());
+      options.n_sequences = largest;
+      all.models += engine::session_bytes_for(*model, options);
+      all.weights += engine::missing_weight_bytes(*model, options);
+      if (on_gpu_) continue;
+      options.n_sequences = kept.hidden + kept.residual;
+      all.features += engine::feature_bytes_for(model->config(), options,
+                                                {.hidden = true, .residual_layers = {}});
+    }
+  }
+
+  const RunPlan& plan_;
+  const engine::SessionOptions& session_;
+  const bool on_gpu_;
+};
+
+std::string parts_of(const BatchNeeds& needs) {
+  std::string text =
+      fmt::format("{} of keys and values and to compute in", base::format_bytes(needs.models));
+  if (needs.weights > 0) text += fmt::format(", {} of weights", base::format_bytes(needs.weights));
+  if (needs.features > 0)
+    text += fmt::format(", {} of features that drafters read", base::format_bytes(needs.features));
+  if (needs.methods > 0) text += fmt::format(", {} of drafters", base::format_bytes(needs.methods));
+  if (needs.most != nullptr)
+    text += fmt::format("; '{}' asks for most, {}", needs.most->record.label,
+                        base::format_bytes(needs.of_most));
+  return text;
+}
+
+// "; not counted is what pld and pia keep of texts" or "".
+std::string what_is_not_counted(const RunPlan& plan) {
+  std::set<std::string> methods;
+  for (const PlannedArm& arm : plan.arms)
+    if (!arm.kept.complete) methods.insert(arm.record.method);
+  if (methods.empty()) return "";
+  return fmt::format(
+      "; not counted is what these keep of texts, which they cannot say beforehand: "
+      "{}",
+      fmt::join(methods, ", "));
 }
 
 }  // namespace
 
+KeptByArm kept_by(const methods::DecodingMethod& of_one, int batch) {
+  methods::KeptMemory said;
+  of_one.add_kept(said);
+  KeptByArm kept;
+  kept.features = of_one.needs();
+  kept.complete = said.complete;
+  // A corpus of a look-up stays on the host.
+  if (said.complete || !said.sessions.empty())
+    kept.weights = static_cast<double>(of_one.extra_parameter_bytes());
+  for (int n = 1; n <= batch; ++n) {
+    double bytes = said.bytes_per_slot * n;
+    for (const engine::Session* session : said.sessions) {
+      engine::SessionOptions options = session->options();
+      options.n_sequences = n;
+      bytes += engine::session_bytes_for(session->model(), options);
+    }
+    kept.bytes.push_back(bytes);
+  }
+  return kept;
+}
+
 void check_batch_memory(const RunPlan& plan, const engine::SessionOptions& session,
                         double available_bytes) {
-  if (plan.suite.batches.one() || engine::is_gpu(session.device)) return;
+  if (plan.suite.batches.one()) return;
+  const BatchCounter counter(plan, session);
   const int largest = plan.suite.batches.largest();
-  const double needed = bytes_of_batch(plan, session, largest);
-  if (needed <= available_bytes) return;
+  const BatchNeeds needs = counter.needs(largest);
+  if (needs.total() <= available_bytes) return;
   int fits = largest - 1;
-  while (fits > 0 && bytes_of_batch(plan, session, fits) > available_bytes) --fits;
+  while (fits > 0 && counter.needs(fits).total() > available_bytes) --fits;
   throw base::usage_error(
-      fmt::format("batch {} needs {} of keys and values for sequences of {} tokens, {} are free: "
-                  "{}",
-                  largest, base::format_bytes(needed), plan.capacity,
+      fmt::format("batch {} needs {} for sequences of {} tokens ({}), {} of {} are free: {}{}",
+                  largest, base::format_bytes(needs.total()), plan.capacity, parts_of(needs),
                   base::format_bytes(available_bytes),
-                  fits > 0 ? fmt::format("batch {} fits", fits) : "not even one sequence fits"),
-      "smaller sizes (--batch), shorter answers (-n/--max-new) or prompts (--limit), or bytes for "
-      "keys and values (--kv-dtype int8)");
+                  engine::is_gpu(session.device) ? "GPU memory" : "memory",
+                  fits > 0 ? fmt::format("batch {} fits", fits) : "not even one sequence fits",
+                  what_is_not_counted(plan)),
+      fmt::format("smaller or fewer sizes (--batch), fewer methods (--methods), shorter answers "
+                  "(-n/--max-new) or prompts (--limit), or {}",
+                  engine::is_gpu(session.device) ? "smaller weights (--dtype int8)"
+                                                 : "bytes for keys and values (--kv-dtype int8)"));
 }
 
 }  // namespace evalrun::runners

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/model/assemble.h"
+#include "engine/cache_memory.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "evaluators/evaluator.h"
 #include "runners/machine/environment.h"
@@ -73,8 +73,11 @@ RunPlan make_plan(const PlanRequest& request) {
   check_batch_prompts(plan.prompts, plan.suite.batches);
   plan.waves = make_waves(plan.prompts, plan.suite.batches.wave_size());
   plan_arms(request, data.max_new, plan);
-  check_batch_memory(plan, planned_session(request, plan),
-                     static_cast<double>(engine::available_memory_bytes()));
+  if (!plan.suite.batches.one()) {
+    const engine::SessionOptions session = planned_session(request, plan);
+    check_batch_memory(plan, session, engine::free_device_bytes(session.device));
+    build_batches(plan);
+  }
   plan.schedule = make_schedule(
       {plan.waves, static_cast<int>(plan.arms.size()), plan.suite.repeats, plan.suite.samples},
       plan.suite.order, plan.suite.seed);

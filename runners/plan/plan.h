@@ -30,6 +30,15 @@ struct PlannedPrompt {
   std::vector<std::string> evaluators;  // that apply
 };
 
+// What an arm keeps while the run lasts, beside the session that decodes its model
+// (runners/plan/batch_memory.h).
+struct KeptByArm {
+  std::vector<double> bytes;    // [n - 1] with n slots, n = 1..batch; empty = nothing
+  double weights = 0;           // bytes of its drafter, which a GPU is yet to be given
+  engine::FeatureSet features;  // of the target's tokens
+  bool complete = true;         // false: more, which cannot be said beforehand
+};
+
 struct PlannedArm {
   results::ArmRecord record;
   std::string fault;  // planted, tests only
@@ -39,6 +48,7 @@ struct PlannedArm {
   std::function<std::unique_ptr<methods::DecodingMethod>()> build;
   // What its sampled answers share with plain decoding's (MethodSpec::sampled()).
   std::function<methods::SampledAnswers(const engine::SamplingParams&)> sampled = {};
+  KeptByArm kept = {};  // in plans with a batch above 1
 };
 
 struct RunPlan {
@@ -73,8 +83,8 @@ struct PlanRequest {
 };
 
 // Throws usage_error and data_error: unknown names, unreadable data, a prompt longer than the
-// context (named), no prompts left, fewer of a data set than the largest batch, a batch whose keys
-// and values this machine cannot hold.
+// context (named), no prompts left, fewer of a data set than the largest batch, a batch that the
+// device's memory cannot hold.
 RunPlan make_plan(const PlanRequest& request);
 // The session the plan was made for, defaults resolved: a sequence for each slot of the largest
 // batch, of which an arm of batch B uses 0 to B - 1.

@@ -12,6 +12,7 @@
 #include "methods/registration.h"
 #include "methods/speculative_method.h"
 #include "runners/machine/environment.h"
+#include "runners/plan/batch_memory.h"
 
 namespace evalrun::runners {
 namespace {
@@ -155,7 +156,10 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
     for (const auto& [name, hash] : spec.info->files(spec.params, context)) r.settings[name] = hash;
   arm.sampled = [spec](const engine::SamplingParams& sampling) { return spec.sampled(sampling); };
   arm.build = builder(spec, context);
-  const std::unique_ptr<methods::DecodingMethod> method = arm.build();
+  methods::MethodBuildContext alone = context;
+  alone.slots = 1;
+  const std::unique_ptr<methods::DecodingMethod> method = builder(spec, alone)();
+  if (!request_.suite.batches.one()) arm.kept = kept_by(*method, batch);
   if (request_.suite.replay) methods::with_verdicts(*method, fmt::format("{}: replay", r.label));
   r.extra_parameter_bytes = static_cast<int64_t>(method->extra_parameter_bytes());
   r.key = arm_key(r);
@@ -262,6 +266,12 @@ void ArmPlanner::check_engine_mode() const {
 void plan_arms(const PlanRequest& request, const std::map<std::string, int>& max_new,
                RunPlan& plan) {
   ArmPlanner(request, max_new, plan).add_all();
+}
+
+void build_batches(RunPlan& plan) {
+  for (PlannedArm& arm : plan.arms)
+    if (arm.record.batch > 1)
+      arm.record.extra_parameter_bytes = static_cast<int64_t>(arm.build()->extra_parameter_bytes());
 }
 
 }  // namespace evalrun::runners
