@@ -1,5 +1,7 @@
 #include "results/batch_queries.h"
 
+#include "results/queries.h"
+
 namespace evalrun::results {
 
 void for_batch_turns(const ResultStore& store, int64_t run_id,
@@ -40,6 +42,19 @@ void for_batch_members(const ResultStore& store, int64_t run_id,
         context += r.integer(8);
         return true;
       });
+}
+
+std::map<int64_t, BatchStepSums> batch_step_sums(const ResultStore& store, int64_t run_id) {
+  std::map<int64_t, BatchStepSums> sums;
+  if (!has_batches(store)) return sums;
+  store.query(
+      "SELECT arm_id, count(*), sum(members), sum(rows), sum(emitted), sum(ns) FROM v_batch_step "
+      "WHERE run_id = ? GROUP BY arm_id",
+      {run_id}, [&](const Row& r) {
+        sums[r.integer(0)] = {r.integer(1), r.integer(2), r.integer(3), r.integer(4), r.integer(5)};
+        return true;
+      });
+  return sums;
 }
 
 }  // namespace evalrun::results

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 
 #include "results/store.h"
 
@@ -32,5 +33,13 @@ struct BatchMemberRow {
 // Of the same generations, in their order and that of the steps.
 void for_batch_members(const ResultStore& store, int64_t run_id,
                        const std::function<void(const BatchMemberRow&)>& use);
+
+// All steps of an arm's batches together, each once. Fillers are in it, and planted faults.
+struct BatchStepSums {
+  int64_t steps = 0;
+  int64_t members = 0, rows = 0, emitted = 0, ns = 0;  // of all members
+};
+// By arm; those of batches above 1 whose generations are finished.
+std::map<int64_t, BatchStepSums> batch_step_sums(const ResultStore& store, int64_t run_id);
 
 }  // namespace evalrun::results

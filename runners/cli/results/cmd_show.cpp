@@ -143,6 +143,7 @@ Json generation_json(const ShownGeneration& g) {
                      {"prefill_ns", turn.prefill_ns},
                      {"draft_prefill_ns", turn.draft_prefill_ns},
                      {"decode_ns", turn.decode_ns},
+                     {"batch", batch_json(turn)},
                      {"steps", steps},
                      {"nodes", nodes},
                      {"divergences", divergences_json(turn)}});
@@ -239,6 +240,7 @@ void print_generation(const ShownGeneration& g, const TokenPrinter& tokens) {
                     base::format_duration(1e-9 * static_cast<double>(turn.prefill_ns)),
                     base::format_duration(1e-9 * static_cast<double>(turn.draft_prefill_ns)),
                     base::format_duration(1e-9 * static_cast<double>(turn.decode_ns))));
+    if (turn.batch) print_line(batch_text(turn));
     std::vector<std::vector<std::string>> rows;
     rows.push_back(
         {"prefill", "", "", "", "", "", "", "", "", "", tokens.text(slice(turn.tokens, 0, 1))});

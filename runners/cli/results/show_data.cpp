@@ -23,6 +23,40 @@ std::string known_runs(const results::ResultStore& store) {
   return text.empty() ? "the database holds no run yet: evalrun run quick" : "newest runs: " + text;
 }
 
+// What steps of a batch were like; of all its members.
+struct StepMeans {
+  double members = 0, rows = 0, ms = 0, tok_s = 0;
+};
+
+StepMeans means_of(const results::BatchStepSums& sums) {
+  if (sums.steps == 0) return {};
+  const auto n = static_cast<double>(sums.steps), ns = static_cast<double>(sums.ns);
+  return {.members = static_cast<double>(sums.members) / n,
+          .rows = static_cast<double>(sums.rows) / n,
+          .ms = ns / n / 1e6,
+          .tok_s = sums.ns > 0 ? static_cast<double>(sums.emitted) / ns * 1e9 : 0};
+}
+
+nlohmann::ordered_json means_json(const results::BatchStepSums& sums) {
+  const StepMeans means = means_of(sums);
+  return {{"steps", sums.steps},
+          {"members_per_step", means.members},
+          {"rows_per_step", means.rows},
+          {"step_ms", means.ms},
+          {"tok_s", means.tok_s}};
+}
+
+// Of the steps that a turn took part in.
+results::BatchStepSums sums_of(const results::BatchTurnRecord& batch) {
+  results::BatchStepSums sums;
+  for (const results::BatchStepRecord& step : batch.steps) {
+    ++sums.steps;
+    sums.members += step.members, sums.rows += step.rows;
+    sums.emitted += step.emitted, sums.ns += step.ns;
+  }
+  return sums;
+}
+
 }  // namespace
 
 int64_t parse_id(const std::string& digits) {
@@ -49,12 +83,17 @@ ShownRun read_run(const results::ResultStore& store, int64_t id) {
   static_cast<results::RunRow&>(run) = *row;
   run.environment = results::environment(store, id);
   auto counts = results::count_by_arm(store, id);
+  const auto steps = results::batch_step_sums(store, id);
   const reports::RunData data = reports::load_run(store, id, reports::Faults::kInclude);
   for (const results::ArmRow& stored : results::arms(store, id)) {
     const results::ArmRecord& record = stored.record;
     ShownArm& arm = run.arms.emplace_back();
     arm.label = record.label;
     arm.role = record.role;
+    arm.batch = record.batch;
+    if (const auto mode = record.settings.find("batch_mode"); mode != record.settings.end())
+      arm.batch_mode = mode->second;
+    if (const auto sums = steps.find(stored.id); sums != steps.end()) arm.together = sums->second;
     arm.peak_bytes = record.peak_bytes;
     arm.generations = counts[stored.id].stored;
     arm.failed = counts[stored.id].failed;
@@ -78,6 +117,9 @@ nlohmann::ordered_json run_json(const ShownRun& run) {
   for (const ShownArm& arm : run.arms)
     arms.push_back({{"label", arm.label},
                     {"role", arm.role},
+                    {"batch", arm.batch},
+                    {"batch_mode", arm.batch_mode},
+                    {"batch_steps", arm.together ? means_json(*arm.together) : Json()},
                     {"generations", arm.generations},
                     {"failed", arm.failed},
                     {"tau", arm.tau},
@@ -114,12 +156,57 @@ std::string run_text(const ShownRun& run) {
   out += aligned_table(
       {"arm", "role", "generations", "failed", "tau", "tok/s", "no draft", "peak memory"}, rows);
   rows.clear();
+  for (const ShownArm& arm : run.arms) {
+    if (!arm.together) continue;
+    const StepMeans means = means_of(*arm.together);
+    rows.push_back({arm.label, std::to_string(arm.batch), arm.batch_mode,
+                    std::to_string(arm.together->steps), fmt::format("{:.2f}", means.members),
+                    fmt::format("{:.2f}", means.rows), fmt::format("{:.3f}", means.ms),
+                    fmt::format("{:.1f}", means.tok_s)});
+  }
+  if (!rows.empty())
+    out += "\n\nsteps of batches, fillers included\n" +
+           aligned_table({"arm", "batch", "mode", "steps", "members", "rows", "step ms", "tok/s"},
+                         rows);
+  rows.clear();
   for (const auto& [name, value] : run.environment) rows.push_back({name, value});
   out += "\n\n" + aligned_table({"environment", ""}, rows);
   return out + fmt::format(
                    "\n\none generation: evalrun show N with N from {} to {}; the table: "
                    "evalrun report run:{}",
                    run.first_generation, run.last_generation, run.id);
+}
+
+nlohmann::ordered_json batch_json(const ShownTurn& turn) {
+  using Json = nlohmann::ordered_json;
+  if (!turn.batch) return {};
+  Json steps = Json::array();
+  for (const results::BatchStepRecord& s : turn.batch->steps)
+    steps.push_back({{"number", s.number},
+                     {"members", s.members},
+                     {"rows", s.rows},
+                     {"emitted", s.emitted},
+                     {"ns", s.ns},
+                     {"gap_ns", s.gap_ns}});
+  return {{"call", turn.batch_call},
+          {"slot", turn.batch->slot},
+          {"first_token_ns", turn.batch->first_token_ns},
+          {"wall_ns", turn.batch->wall_ns},
+          {"summary", means_json(sums_of(*turn.batch))},
+          {"steps", steps}};
+}
+
+std::string batch_text(const ShownTurn& turn) {
+  if (!turn.batch) return "";
+  const results::BatchTurnRecord& b = *turn.batch;
+  const results::BatchStepSums sums = sums_of(b);
+  const StepMeans means = means_of(sums);
+  return fmt::format(
+      "in batch call {}, slot {}: first token after {}, then {} to the last; {} steps of {:.2f} "
+      "members and {:.2f} rows on average, {:.3f} ms each, {:.1f} tok/s of all members",
+      turn.batch_call, b.slot, base::format_duration(1e-9 * static_cast<double>(b.first_token_ns)),
+      base::format_duration(1e-9 * static_cast<double>(b.wall_ns)), sums.steps, means.members,
+      means.rows, means.ms, means.tok_s);
 }
 
 int64_t find_counterpart(const results::ResultStore& store, const ShownGeneration& generation,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "results/batch_queries.h"
 #include "results/generation_queries.h"
 #include "results/queries.h"
 
@@ -16,6 +17,9 @@ using ShownTurn = results::StoredTurn;
 using ShownGeneration = results::StoredGeneration;
 
 struct ShownArm {
+  int64_t batch = 1;
+  std::string batch_mode;                          // "" for batch 1
+  std::optional<results::BatchStepSums> together;  // absent for batch 1 and where nothing was kept
   std::string label, role;
   int64_t generations = 0, failed = 0, peak_bytes = 0;
   double tau = 0, tok_s = 0;       // pooled over everything measured; 0 when nothing was
@@ -36,6 +40,9 @@ ShownGeneration read_generation(const results::ResultStore& store, int64_t id);
 ShownRun read_run(const results::ResultStore& store, int64_t id);
 nlohmann::ordered_json run_json(const ShownRun& run);
 std::string run_text(const ShownRun& run);  // for people
+// Of a turn: its batch, or null where it was decoded alone.
+nlohmann::ordered_json batch_json(const ShownTurn& turn);
+std::string batch_text(const ShownTurn& turn);  // the same for people, "" where it was alone
 
 // The generation of another arm for the same prompt, repeat and sample. `arm`: a label, a method
 // name, or "AR" in any case for the plain decoding of the same model (RunData::reference).
