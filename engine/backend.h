@@ -67,7 +67,8 @@ std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model,
 std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
                                            const SessionOptions& options);
 // Bytes that such a session takes of its GPU, weights left out; of the model's weights what is not
-// there yet; what is free there (engine/cuda/memory_plan.h).
+// there yet; what is free there for both, without what the driver takes once for all
+// (engine/cuda/memory_plan.h).
 double cuda_session_bytes(const Model& model, const SessionOptions& options);
 double cuda_missing_weights(const Model& model, const SessionOptions& options);
 double cuda_free_bytes(const std::string& device);

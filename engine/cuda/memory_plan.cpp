@@ -193,7 +193,8 @@ double cuda_session_bytes(const Model& model, const SessionOptions& o) {
   const ModelConfig& c = model.config();
   const bool bf16 = model.layer(0).q.storage() != WeightStorage::kF32;
   const int stride = bf16 ? cuda::head_stride_for(c.head_dim) : c.head_dim;
-  return static_cast<double>(cuda::plan_memory(model, o, stride, 0).total());
+  const cuda::MemoryPlan plan = cuda::plan_memory(model, o, stride, 0);
+  return static_cast<double>(plan.total() - plan.driver);
 }
 
 double cuda_missing_weights(const Model& model, const SessionOptions& o) {
@@ -204,7 +205,7 @@ double cuda_free_bytes(const std::string& device) {
   EVALRUN_CUDA(cudaSetDevice(cuda::device_index(device)));
   size_t free = 0, total = 0;
   EVALRUN_CUDA(cudaMemGetInfo(&free, &total));
-  return static_cast<double>(free);
+  return static_cast<double>(free - std::min(free, cuda::MemoryPlan().driver));
 }
 
 }  // namespace evalrun::engine

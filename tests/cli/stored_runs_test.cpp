@@ -1,4 +1,5 @@
 // report, show, compare and baseline over one stored run.
+#include <algorithm>
 #include <filesystem>
 
 #include "results/store.h"
@@ -224,6 +225,51 @@ TEST_F(StoredRuns, ShowCountsTheStepsWithoutADraft) {
       EXPECT_DOUBLE_EQ(arm["no_draft"].get<double>(), undrafted / steps);
     else
       EXPECT_TRUE(arm["no_draft"].is_null()) << arm;
+}
+
+TEST_F(StoredRuns, ShowSaysWhatBatchesDid) {
+  const ProgramResult ran = run(run_arguments(kMaxNew, {"--label", "pairs", "--batch", "1,2"}));
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json shown = json::parse(with_db({"show", "pairs", "--json"}).out);
+  ASSERT_EQ(shown["arms"].size(), 6u);  // at each size AR, A/A and PLD
+  double least = 2;
+  for (const json& arm : shown["arms"]) {
+    const bool alone = arm["batch"] == 1;
+    EXPECT_EQ(arm["batch_mode"], alone ? "" : "static") << arm;
+    EXPECT_EQ(arm["batch_steps"].is_null(), alone) << arm;
+    if (alone) continue;
+    const json& steps = arm["batch_steps"];
+    EXPECT_GT(steps["steps"].get<int64_t>(), 0);
+    EXPECT_GT(steps["tok_s"].get<double>(), 0);
+    EXPECT_GT(steps["step_ms"].get<double>(), 0);
+    EXPECT_GE(steps["rows_per_step"].get<double>(), steps["members_per_step"].get<double>());
+    EXPECT_LE(steps["members_per_step"].get<double>(), 2);
+    least = std::min(least, steps["members_per_step"].get<double>());
+  }
+  EXPECT_GE(least, 1);
+  EXPECT_THAT(with_db({"show", "pairs"}).out, HasSubstr("steps of batches"));
+  EXPECT_THAT(with_db({"show", "first"}).out, ::testing::Not(HasSubstr("steps of batches")));
+  int together = 0;
+  for (int64_t id = shown["first_generation"].get<int64_t>();
+       id <= shown["last_generation"].get<int64_t>(); ++id) {
+    const json g = json::parse(with_db({"show", std::to_string(id), "--json"}).out);
+    const bool in_batch = g["arm"].get<std::string>().find("batch 2") != std::string::npos;
+    for (const json& turn : g["turns"]) {
+      ASSERT_EQ(turn["batch"].is_null(), !in_batch) << g["arm"];
+      if (!in_batch) continue;
+      ++together;
+      EXPECT_EQ(turn["batch"]["steps"].size(), turn["steps"].size());
+      EXPECT_EQ(turn["batch"]["summary"]["steps"], turn["steps"].size());
+      int64_t rows = 0;
+      for (const json& step : turn["batch"]["steps"]) rows += step["rows"].get<int64_t>();
+      EXPECT_NEAR(turn["batch"]["summary"]["rows_per_step"].get<double>() *
+                      static_cast<double>(turn["steps"].size()),
+                  static_cast<double>(rows), 1e-6);
+    }
+    const std::string text = with_db({"show", std::to_string(id)}).out;
+    EXPECT_EQ(text.find("in batch call") != std::string::npos, in_batch);
+  }
+  EXPECT_GT(together, 0);
 }
 
 TEST_F(StoredRuns, ShowSaysWhatTheMachineDidAndWhereAReplayDiffered) {

@@ -4,14 +4,17 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "engine/base/error.h"
 #include "engine/cache_blocks.h"
 #include "engine/cache_memory.h"
+#include "engine/feature_store.h"
 #include "tests/engine/cache_compare.h"
 
 namespace evalrun::engine::testing {
@@ -281,6 +284,50 @@ TEST(CachePool, TakesNoMemoryBeforeItIsUsed) {
   ASSERT_GT(size, int64_t{100} << 20);
   s->prefill(random_tokens(300, 101, 1), 5);
   EXPECT_LT(resident_bytes() - before, size / 2);
+}
+
+// A prompt of every sequence in one forward.
+TEST(CachePool, AJointPrefillTakesAboutWhatIsPlanned) {
+  ModelConfig c = small_config();
+  c.d_model = 256, c.head_dim = 64, c.d_ffn = 512;
+  const auto model = make_random_model(c, 1);
+  auto s = open_pool(model, Path{"", WeightFormat::kF32}, 512, 4, 0);
+  const std::vector<int32_t> prompt = random_tokens(kPrefillChunk, 101, 1);
+  std::vector<SequenceTokens> parts;
+  for (int i = 0; i < 4; ++i) parts.push_back({i, prompt});
+  s->prefill(parts);
+  const double planned = prefill_bytes_for(c, s->options());
+  EXPECT_LT(static_cast<double>(s->workspace_bytes()), 1.5 * planned);
+  EXPECT_GT(static_cast<double>(s->workspace_bytes()), 0.7 * planned);
+  SessionOptions more = s->options();
+  more.n_sequences = 64;
+  EXPECT_EQ(prefill_bytes_for(c, more), planned) << "no forward has more rows";
+  EXPECT_EQ(session_bytes_for(*model, s->options()), cache_bytes_for(c, s->options()) + planned);
+  EXPECT_EQ(missing_weight_bytes(*model, s->options()), 0);
+}
+
+// Room for 32 MB of features a sequence and kind.
+TEST(FeatureMemory, IsTakenAsTokensAreKept) {
+  ModelConfig c = small_config();
+  c.d_model = 256;
+  constexpr int kMost = 32768, kTokens = 10;
+  FeatureStore store(c, 3, kMost);
+  store.keep({.hidden = true, .residual_layers = {1}});
+  std::vector<float> values(static_cast<size_t>(kTokens * c.d_model));
+  std::iota(values.begin(), values.end(), 1.0f);
+  const MatrixView rows{values.data(), kTokens, c.d_model};
+  ForwardResult chunk;
+  chunk.hidden = rows, chunk.residual = {&rows, 1};
+  const int64_t before = resident_bytes();
+  store.keep_chunk(chunk, 0, kTokens, 0, 0);
+  store.fork(0, 2);
+  store.fork(1, 0);
+  EXPECT_LT(resident_bytes() - before, int64_t{32} << 20) << "of 128 MB of room";
+  for (const MatrixView& kept : {store.hidden(2, kTokens), store.residual(0, 2, kTokens)})
+    for (int i = 0; i < kTokens; ++i)
+      EXPECT_TRUE(std::ranges::equal(kept.row(i), rows.row(i))) << i;
+  EXPECT_EQ(store.hidden(0, 0).rows, 0);
+  EXPECT_THROW((void)store.hidden(0, kTokens), base::InternalError) << "those of sequence 1";
 }
 
 TEST(CachePool, ReservedRoomIsThereAtOnce) {

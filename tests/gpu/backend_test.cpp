@@ -468,6 +468,30 @@ TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0);
 }
 
+// What a plan of several sessions adds up: the driver's part is left out on both sides.
+TEST(CudaBackend, SequencesOfAPlanTakeTheirCaches) {
+  const auto model = make_random_model(small_config(), 1, WeightFormat::kBf16);
+  SessionOptions o;
+  o.device = "cuda", o.max_tokens = 600;
+  const auto bytes = [&](int sequences) {
+    o.n_sequences = sequences;
+    return cuda_session_bytes(*model, o);
+  };
+  const int stride = head_stride_for(model->config().head_dim);
+  EXPECT_EQ(bytes(7) - bytes(5), 2 * (bytes(2) - bytes(1)));
+  EXPECT_GT(bytes(2), bytes(1));
+  EXPECT_EQ(cuda_missing_weights(*model, o),
+            static_cast<double>(DeviceModel::missing_bytes(*model, 0)));
+  const auto plan = plan_memory(*model, o, stride, DeviceModel::missing_bytes(*model, 0));
+  EXPECT_EQ(bytes(o.n_sequences) + cuda_missing_weights(*model, o),
+            static_cast<double>(plan.total() - plan.driver));
+  emulator::set_device_memory(emulator::live_device_bytes() + plan.driver + 1234);
+  EXPECT_EQ(cuda_free_bytes("cuda:0"), 1234);
+  emulator::set_device_memory(emulator::live_device_bytes() + 1234);
+  EXPECT_EQ(cuda_free_bytes("cuda:0"), 0) << "the driver takes it";
+  emulator::reset_from_environment();
+}
+
 // Updates of small matrices cost launches: one for all A of a product, one for all that follows it.
 TEST(CudaBackend, LowRankUpdatesAreTwoLaunchesAProduct) {
   for (const NamedModel& m : feature_models(WeightFormat::kBf16)) {

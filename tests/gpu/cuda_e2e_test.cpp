@@ -222,6 +222,21 @@ TEST(OnCuda, TooLittleMemoryIsRefusedWithWhatIsNeeded) {
   EXPECT_EQ(count_stored(folder.file("r.db")), 0);
 }
 
+// Before anything is measured, and with the device's memory, not this machine's.
+TEST(OnCuda, ABatchThatDoesNotFitIsRefused) {
+  const TempFolder folder;
+  write_prompts(folder, 2);
+  const ProgramResult result = evalrun_with(folder, {"CUDA_EMULATOR_MEMORY=100000"},
+                                            run_on("cuda", "ar,pld", {"--batch", "1,2"}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("batch 2 needs "));
+  EXPECT_THAT(result.err, HasSubstr("of GPU memory are free: not even one sequence fits"));
+  EXPECT_THAT(result.err, HasSubstr("--dtype int8"));
+  const ProgramResult fits =
+      run_evalrun(folder, run_on("cuda", "ar,sps:draft=layers:1", {"--batch", "1,2", "--plan"}));
+  EXPECT_EQ(fits.exit_code, 0) << fits.err;
+}
+
 TEST(OnCuda, AFaultEndsTheRunAndTheSameCommandGoesOn) {
   const auto command = [](const std::string& db) {
     return run_on("cuda", "ar,pld", {"--dtype", "bf16"}, db);

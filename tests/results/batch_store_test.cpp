@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "results/batch_queries.h"
 #include "results/generation_queries.h"
 #include "tests/results/store_queries.h"
 #include "tests/results/synthetic.h"
@@ -103,6 +104,23 @@ TEST_F(BatchStore, AStepOfSeveralMembersIsOneStep) {
                  "SELECT run_id || ' ' || arm_id || ' ' || members || ' ' || rows || ' ' || "
                  "emitted || ' ' || ns FROM v_batch_step WHERE call = 1 AND number = 4"),
             fmt::format("{} {} 2 11 4 1001", run_, arms_[2]));
+}
+
+TEST_F(BatchStore, SumsAreOfStepsNotOfMembers) {
+  add(2, 0, batch_generation(0, 0, 1));
+  add(2, 1, batch_generation(1, 1, 1));
+  const tests::SyntheticRun run = usual();
+  add(0, 0, tests::generation(run, run.arms[0], 0, 0, 0));
+  const auto sums = batch_step_sums(store_, run_);
+  ASSERT_EQ(sums.size(), 1u) << "arms that were decoded alone have none";
+  const BatchStepSums& found = sums.at(arms_[2]);
+  const auto n = static_cast<int64_t>(batch_generation(1, 0, 1).turns[0].steps.size());
+  ASSERT_GE(n, static_cast<int64_t>(batch_generation(0, 0, 1).turns[0].steps.size()));
+  EXPECT_EQ(found.steps, n);
+  EXPECT_EQ(found.members, 2 * n);
+  EXPECT_EQ(found.rows, 10 * n + n * (n - 1) / 2);
+  EXPECT_EQ(found.emitted, 4 * n);
+  EXPECT_EQ(found.ns, 1000 * n + n * (n - 1) / 2);
 }
 
 TEST_F(BatchStore, ATurnAloneWaitsForItsOwnWork) {

@@ -5,7 +5,9 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/cache_memory.h"
 #include "methods/decode_batch.h"
+#include "runners/plan/batch_memory.h"
 #include "runners/plan/estimate.h"
 #include "runners/plan/planted_faults.h"
 #include "tests/methods/support/adapters.h"
@@ -68,6 +70,40 @@ TEST(BatchPlan, ABatchHasASequenceAndAMethodForEachSlot) {
   EXPECT_EQ(methods::make_slots(plan.arms[3].build(), 2).size(), 2u);
   const PlanRequest alone = in_batches(request, {1});
   EXPECT_EQ(planned_session(alone, make_plan(alone)).n_sequences, 1);
+}
+
+// A draft model of one layer is the tiny model.
+TEST(BatchPlan, ArmsSayWhatTheyKeep) {
+  PlanRequest request = request_for(two_prompts());
+  request.suite.methods = {"ar", "sps:draft=layers:1", "pld"};
+  request.suite.aa = false;
+  const PlanRequest batches = in_batches(request, {1, 2});
+  const RunPlan plan = make_plan(batches);
+  ASSERT_EQ(plan.arms.size(), 6u);
+  engine::SessionOptions session =
+      engine::resolve_options(planned_session(batches, plan), request.target->format());
+  const double two = engine::session_bytes_for(*request.target, session);
+  session.n_sequences = 1;
+  const double one = engine::session_bytes_for(*request.target, session);
+  EXPECT_THAT(plan.arms[1].kept.bytes, ElementsAre(0, 0)) << "plain decoding keeps nothing";
+  EXPECT_TRUE(plan.arms[1].kept.complete);
+  EXPECT_THAT(plan.arms[2].kept.bytes, ElementsAre(one));
+  EXPECT_THAT(plan.arms[3].kept.bytes, ElementsAre(one, two));
+  EXPECT_TRUE(plan.arms[3].kept.complete);
+  EXPECT_FALSE(plan.arms[5].kept.complete) << "the index of a look-up grows with the text";
+  // The target's session, and one of each size for sps.
+  const double all = two + one + two;
+  EXPECT_NO_THROW(check_batch_memory(plan, planned_session(batches, plan), all));
+  try {
+    check_batch_memory(plan, planned_session(batches, plan), all - 1);
+    FAIL() << "no error";
+  } catch (const base::Error& e) {
+    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("batch 2 needs"), HasSubstr("batch 1 fits"),
+                                HasSubstr("'sps:draft=layers:1, batch 2' asks for most"),
+                                HasSubstr("cannot say beforehand: pld")));
+  }
+  EXPECT_TRUE(make_plan(in_batches(request, {1})).arms[1].kept.bytes.empty());
 }
 
 TEST(BatchPlan, ATunedTargetHasPlainDecodingOfEveryBatch) {

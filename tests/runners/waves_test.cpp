@@ -19,6 +19,7 @@ using methods::BatchMode;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Prompts of data sets, in their order: {{"a", 3}, {"b", 2}} is a a a b b.
 std::vector<PlannedPrompt> prompts_of(const std::vector<std::pair<std::string, int>>& tasks) {
@@ -151,37 +152,76 @@ TEST(Waves, ADataSetMustFillABatch) {
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-// The tiny model: one layer of 16 values in float32 a position, for keys and for values; 128
-// positions are a block; rotary tables of 16 values a position, once.
-TEST(BatchMemory, SaysWhichBatchFits) {
-  RunPlan plan = plan_of({{"a", 32}}, {.sizes = {1, 32}});
-  const auto model = tests::tiny_model(256);
-  for (PlannedArm& arm : plan.arms) arm.model = model;
-  plan.capacity = 256;
-  engine::SessionOptions session;
-  session.max_tokens = 256;
-  session.n_threads = 1;
-  session.n_sequences = 32;
-  constexpr double kSequence = 256 * 2 * 16 * 4, kTables = 256 * 16 * 4;
-  const auto of = [&](double bytes) {
-    return why_refused([&] { check_batch_memory(plan, session, bytes); });
-  };
-  EXPECT_EQ(of(32 * kSequence + kTables), "no error");
-  EXPECT_THAT(of(32 * kSequence + kTables - 1),
-              AllOf(HasSubstr("batch 32 needs 1.06 MB of keys and values"),
-                    HasSubstr("sequences of 256 tokens"), HasSubstr("batch 31 fits"),
-                    HasSubstr("--batch"), HasSubstr("--kv-dtype int8")));
-  EXPECT_THAT(of(7.5 * kSequence + kTables), HasSubstr("batch 7 fits"));
-  EXPECT_THAT(of(kSequence), HasSubstr("not even one sequence fits"));
-  // A second model has caches of its own.
-  plan.arms[1].model = tests::tiny_model(256, "tuned");
-  EXPECT_THAT(of(32 * kSequence + kTables), HasSubstr("batch 15 fits"));
-  // One sequence is what the session itself refuses, and a GPU's memory is not this machine's.
-  plan.suite.batches = {};
+// A plan of `largest` and 1 with a budget, of sequences of 256 tokens. The tiny model: one layer of
+// 16 values in float32 a position, for keys and for values; 128 positions are a block; rotary
+// tables of 16 values a position, once. A row of a joint prefill has 288 values as float32 and 32
+// rounded ones of 4.5 bytes, beside its own keys and values; 1024 rows at most.
+class BatchMemory : public ::testing::Test {
+ protected:
+  static constexpr double kSequence = 256 * 2 * 16 * 4, kTables = 256 * 16 * 4;
+  static constexpr double kRow = 288 * 4 + 32 * 4.5 + 2 * 16 * 4, kPrefill = 1024 * kRow;
+  static constexpr double kAll = 32 * kSequence + kTables + kPrefill;
+
+  BatchMemory() : plan_(plan_of({{"a", 32}}, {.sizes = {1, 32}})) {
+    const auto model = tests::tiny_model(256);
+    for (PlannedArm& arm : plan_.arms) arm.model = model;
+    plan_.arms[0].record.label = "x";
+    plan_.arms[1].record.label = "x, batch 32";
+    plan_.capacity = 256;
+    session_.max_tokens = 256;
+    session_.n_threads = 1;
+    session_.n_sequences = 32;
+  }
+  std::string of(double bytes) const {
+    return why_refused([&] { check_batch_memory(plan_, session_, bytes); });
+  }
+
+  RunPlan plan_;
+  engine::SessionOptions session_;
+};
+
+TEST_F(BatchMemory, SaysWhichBatchFits) {
+  EXPECT_EQ(of(kAll), "no error");
+  EXPECT_THAT(of(kAll - 1),
+              AllOf(HasSubstr("batch 32 needs 2.52 MB for sequences of 256 tokens"),
+                    HasSubstr("2.52 MB of keys and values and to compute in"),
+                    HasSubstr("batch 31 fits"), HasSubstr("--batch"), HasSubstr("--kv-dtype int8"),
+                    Not(HasSubstr("drafters")), Not(HasSubstr("not counted"))));
+  EXPECT_THAT(of(7.5 * kSequence + kTables + kPrefill), HasSubstr("batch 7 fits"));
+  EXPECT_THAT(of(kSequence + kTables + 256 * kRow), HasSubstr("batch 1 fits"));
+  EXPECT_THAT(of(kSequence + kTables), HasSubstr("not even one sequence fits"));
+  // A second model has a session of its own.
+  plan_.arms[1].model = tests::tiny_model(256, "tuned");
+  EXPECT_THAT(of(32 * kSequence + 2 * (kTables + kPrefill)), HasSubstr("batch 16 fits"));
+  // One sequence is what the session itself refuses.
+  plan_.suite.batches = {};
   EXPECT_EQ(of(1), "no error");
-  plan.suite.batches.sizes = {32};
-  session.device = "cuda:0";
-  EXPECT_EQ(of(1), "no error");
+}
+
+// Both arms keep theirs while the run lasts.
+TEST_F(BatchMemory, CountsWhatDraftersKeep) {
+  plan_.arms[0].kept.bytes = {5e6};
+  for (int n = 1; n <= 32; ++n) plan_.arms[1].kept.bytes.push_back(1e6 * n);
+  EXPECT_EQ(of(kAll + 5e6 + 32e6), "no error");
+  EXPECT_THAT(of(kAll + 5e6 + 32e6 - 1),
+              AllOf(HasSubstr("batch 32 needs 39.5 MB"), HasSubstr("37.0 MB of drafters"),
+                    HasSubstr("'x, batch 32' asks for most, 32.0 MB"), HasSubstr("batch 31 fits")));
+  EXPECT_THAT(of(kAll + 5e6 + 3e6), HasSubstr("batch 3 fits"));
+  // Where the largest size is 1 the arm of batch 1 stands for it: one of the two.
+  EXPECT_THAT(of(5e6 - 1), HasSubstr("batch 1 fits"));
+  plan_.arms[0].kept.complete = false;
+  plan_.arms[0].record.method = "pia";
+  EXPECT_THAT(of(1), HasSubstr("cannot say beforehand: pia"));
+}
+
+// Of one arm after the other, in the same memory: 32 values of float32 a token.
+TEST_F(BatchMemory, CountsFeaturesOfTheArmThatReadsMost) {
+  plan_.arms[0].kept.features = {.hidden = true, .residual_layers = {}};
+  plan_.arms[1].kept.features = {.hidden = true, .residual_layers = {0, 1}};
+  constexpr double kFeatures = 32.0 * 3 * 256 * 32 * 4;
+  EXPECT_EQ(of(kAll + kFeatures), "no error");
+  EXPECT_THAT(of(kAll + kFeatures - 1),
+              AllOf(HasSubstr("of features that drafters read"), HasSubstr("batch 31 fits")));
 }
 
 }  // namespace
