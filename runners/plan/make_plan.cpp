@@ -78,9 +78,9 @@ RunPlan make_plan(const PlanRequest& request) {
     check_batch_memory(plan, session, engine::free_device_bytes(session.device));
     build_batches(plan);
   }
-  plan.schedule = make_schedule(
-      {plan.waves, static_cast<int>(plan.arms.size()), plan.suite.repeats, plan.suite.samples},
-      plan.suite.order, plan.suite.seed);
+  plan.schedule = make_schedule({plan.waves, static_cast<int>(plan.arms.size()), plan.suite.repeats,
+                                 plan.suite.samples, prompts_of_turns(plan)},
+                                plan.suite.order, plan.suite.seed);
   describe_run(request, data.evaluators, plan);
   return plan;
 }

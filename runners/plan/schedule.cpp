@@ -49,6 +49,52 @@ class ArmOrder {
   std::vector<std::vector<int>> permutations_, first_rows_;
 };
 
+// The arms of one block in their order, those with turns of one length together.
+struct TurnsOfALength {
+  size_t length = 0;  // prompts
+  int first_slot = 0;
+  std::vector<int> arms;
+};
+
+std::vector<TurnsOfALength> by_length(const ScheduleShape& shape, const std::vector<int>& arms,
+                                      size_t wave_size) {
+  std::vector<TurnsOfALength> groups;
+  for (const int arm : arms) {
+    const size_t length =
+        shape.turns.empty()
+            ? wave_size
+            : std::min(wave_size, static_cast<size_t>(shape.turns[static_cast<size_t>(arm)]));
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [length](const TurnsOfALength& g) { return g.length == length; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {length, 0, {}});
+    group->arms.push_back(arm);
+  }
+  int slot = 0;
+  for (TurnsOfALength& group : groups) {
+    group.first_slot = slot;
+    slot += static_cast<int>(group.arms.size());
+  }
+  return groups;
+}
+
+// The visits of one block. `visit` has its repeat, sample and block. From turn to turn the arms
+// rotate, so that none is always the first.
+void add_block(const ScheduleShape& shape, const std::vector<int>& wave,
+               const std::vector<int>& arms, Visit visit, std::vector<Visit>& visits) {
+  for (const TurnsOfALength& group : by_length(shape, arms, wave.size())) {
+    size_t turn = 0;
+    for (size_t begin = 0; begin < wave.size(); begin += group.length, ++turn)
+      for (size_t i = 0; i < group.arms.size(); ++i) {
+        visit.arm = group.arms[(i + turn) % group.arms.size()];
+        visit.slot = group.first_slot + static_cast<int>(i);
+        for (size_t k = begin; k < std::min(wave.size(), begin + group.length); ++k) {
+          visit.prompt = wave[k];
+          visits.push_back(visit);
+        }
+      }
+  }
+}
+
 }  // namespace
 
 std::vector<std::vector<int>> waves_of_one(int n_prompts) {
@@ -59,6 +105,7 @@ std::vector<std::vector<int>> waves_of_one(int n_prompts) {
 
 std::vector<Visit> make_schedule(const ScheduleShape& shape, Order order, uint64_t seed) {
   EVALRUN_CHECK(!shape.waves.empty() && shape.n_arms > 0 && shape.repeats > 0 && shape.samples > 0);
+  EVALRUN_CHECK(shape.turns.empty() || static_cast<int>(shape.turns.size()) == shape.n_arms);
   // A stream of its own: the order must not depend on how many numbers the sampling uses.
   ArmOrder arm_order(shape, order, base::combine_seeds({seed, 0x6f72646572ull}));
   std::vector<Visit> visits;
@@ -66,13 +113,10 @@ std::vector<Visit> make_schedule(const ScheduleShape& shape, Order order, uint64
   int block = 0;
   for (int repeat = 0; repeat < shape.repeats; ++repeat)
     for (int sample = 0; sample < shape.samples; ++sample)
-      for (int wave = 0; wave < n_waves; ++wave, ++block) {
-        const std::vector<int> arms = arm_order.of(wave, repeat * shape.samples + sample);
-        for (int slot = 0; slot < shape.n_arms; ++slot)
-          for (const int prompt : shape.waves[static_cast<size_t>(wave)])
-            visits.push_back(
-                {repeat, sample, prompt, arms[static_cast<size_t>(slot)], block, slot});
-      }
+      for (int wave = 0; wave < n_waves; ++wave, ++block)
+        add_block(shape, shape.waves[static_cast<size_t>(wave)],
+                  arm_order.of(wave, repeat * shape.samples + sample),
+                  {.repeat = repeat, .sample = sample, .block = block}, visits);
   if (order == Order::kSequential)  // one arm after the other within each repeat
     std::stable_sort(visits.begin(), visits.end(), [](const Visit& a, const Visit& b) {
       return a.repeat != b.repeat ? a.repeat < b.repeat : a.arm < b.arm;

@@ -52,6 +52,16 @@ int wave_of(const RunPlan& plan, const Visit& visit) {
   return visit.block % static_cast<int>(plan.waves.size());
 }
 
+std::vector<int> prompts_of_turns(const RunPlan& plan) {
+  std::vector<int> turns;
+  for (const PlannedArm& arm : plan.arms)
+    turns.push_back(arm.record.batch > 1 &&
+                            plan.suite.batches.mode == methods::BatchMode::kContinuous
+                        ? plan.suite.batches.wave_size()
+                        : arm.record.batch);
+  return turns;
+}
+
 std::vector<BatchGroup> batch_groups(const RunPlan& plan, int arm, int wave) {
   const auto batch = static_cast<size_t>(plan.arms.at(static_cast<size_t>(arm)).record.batch);
   const std::vector<int>& prompts = prompts_of(plan, wave);

@@ -27,6 +27,10 @@ void check_batch_prompts(const std::vector<PlannedPrompt>& prompts, const Batche
 // The wave that a visit is of, an index of RunPlan::waves.
 int wave_of(const RunPlan& plan, const Visit& visit);
 
+// Prompts of a wave that an arm has before the next one does, by arm: a call's. Continuous batches
+// are fed until the wave is over, so they have all of it.
+std::vector<int> prompts_of_turns(const RunPlan& plan);
+
 // One decode_batch() call.
 struct BatchGroup {
   // Indices of RunPlan::prompts. Static: prompts[s] is slot s's. Continuous: in the order in which

@@ -167,6 +167,50 @@ TEST(Schedule, EveryArmStandsInEverySlotOfItsWavesEquallyOften) {
   for (const auto& [key, n] : per_prompt) EXPECT_EQ(n, 1);
 }
 
+// Two arms of batch 1, three of batch 4: the wave of eight prompts is eight turns of the first and
+// two of the others. Everybody has every prompt once, and arms of a size have a prompt in turn.
+TEST(Schedule, ArmsOfASizeTakeTurnsWithinAWave) {
+  const ScheduleShape shape = {.waves = {{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12}},
+                               .n_arms = 5,
+                               .turns = {1, 4, 4, 1, 4}};
+  const auto turn_of = [&](int arm) { return shape.turns[static_cast<size_t>(arm)]; };
+  for (const Order order : {Order::kInterleaved, Order::kRandom}) {
+    const std::vector<Visit> visits = make_schedule(shape, order, 3);
+    ASSERT_EQ(visits.size(), 13u * 5);
+    std::set<std::pair<int, int>> cells;
+    std::map<std::pair<int, int>, size_t> place;  // of (arm, prompt)
+    for (size_t i = 0; i < visits.size(); ++i) {
+      cells.insert({visits[i].arm, visits[i].prompt});
+      place[{visits[i].arm, visits[i].prompt}] = i;
+    }
+    EXPECT_EQ(cells.size(), visits.size());
+    for (int prompt = 0; prompt < 13; ++prompt)
+      for (int a = 0; a < 5; ++a)
+        for (int b = 0; b < 5; ++b) {
+          if (turn_of(a) != turn_of(b)) continue;
+          const size_t i = place[{a, prompt}], k = place[{b, prompt}];
+          const auto n_of_size = static_cast<size_t>(turn_of(a) == 1 ? 2 : 3);
+          EXPECT_LE(i < k ? k - i : i - k, static_cast<size_t>(turn_of(a)) * (n_of_size - 1));
+        }
+    // The slots of the two sizes are apart, and within a turn each arm has its own.
+    std::map<int, std::set<int>> slots;
+    for (const Visit& v : visits) slots[turn_of(v.arm)].insert(v.slot);
+    EXPECT_EQ(slots[1].size(), 2u);
+    EXPECT_EQ(slots[4].size(), 3u);
+  }
+}
+
+TEST(Schedule, NoArmIsAlwaysTheFirstInAWave) {
+  std::vector<int> wave(12);
+  std::iota(wave.begin(), wave.end(), 0);
+  std::map<std::pair<int, int>, int> places;  // of (arm, slot)
+  for (const Visit& v :
+       make_schedule({.waves = {wave}, .n_arms = 3, .turns = {2, 2, 2}}, Order::kInterleaved, 3))
+    ++places[{v.arm, v.slot}];
+  EXPECT_EQ(places.size(), 9u);
+  for (const auto& [place, n] : places) EXPECT_EQ(n, 4);  // six turns, two in each slot
+}
+
 TEST(Schedule, NothingToOrderIsAMistake) {
   EXPECT_THROW(make_schedule({{}, 1, 1, 1}, Order::kInterleaved, 1), base::InternalError);
   EXPECT_THROW(make_schedule({waves_of_one(2), 0, 1, 1}, Order::kInterleaved, 1),
