@@ -153,6 +153,10 @@ StepReproducibility hybrid_steps(const HybridShape& shape) {
   return steps;
 }
 
+bool hybrid_takes_draft(const HybridShape& shape) {
+  return std::ranges::any_of(parts_of(shape.drafts), &MethodSpec::takes_draft_model);
+}
+
 // Plain decoding's tokens, whatever the parts draw by (methods/joined_draft.h). They may refuse the
 // run's sampler.
 SampledAnswers hybrid_answers(const HybridShape& shape, const engine::SamplingParams& sampling) {
@@ -200,6 +204,7 @@ MethodInfo joined_drafts_method() {
   info.build = parameters.bound(build_hybrid);
   info.files = parameters.bound(hybrid_files);
   info.steps_with = parameters.bound(hybrid_steps);
+  info.takes_draft_with = parameters.bound(hybrid_takes_draft);
   info.sampled = parameters.bound(hybrid_answers);
   return info;
 }

@@ -40,6 +40,10 @@ Lossless MethodSpec::lossless() const {
   return info->lossless_with ? info->lossless_with(params) : info->lossless;
 }
 
+bool MethodSpec::takes_draft_model() const {
+  return info->takes_draft_with ? info->takes_draft_with(params) : info->takes_draft_model;
+}
+
 SampledAnswers MethodSpec::sampled(const engine::SamplingParams& sampling) const {
   return info->sampled ? info->sampled(params, sampling) : SampledAnswers::kSameTokens;
 }

@@ -67,6 +67,8 @@ struct MethodInfo {
   std::function<std::unique_ptr<Drafter>(const MethodParams&, const MethodBuildContext&)> drafter =
       {};
   std::string alone = {};
+  // Whether --draft is for it with these parameters; empty = as takes_draft_model.
+  std::function<bool(const MethodParams&)> takes_draft_with = {};
   // What one parameter's limits cannot say (one against another); throws usage_error. May be empty.
   // Called by parse_method, before any model is loaded.
   std::function<void(const MethodParams&)> check = {};
@@ -79,7 +81,8 @@ struct MethodInfo {
   std::function<std::string(const MethodParams&)> plain = {};
   // Files named by the parameters, as name -> content hash, and what these files say of themselves
   // that a report needs: part of the arm's key, so that a corpus that was built anew does not
-  // resume an old run. May be empty.
+  // resume an old run. "flatters": why figures of such an arm are too good for what the method is,
+  // which reports show with its row. May be empty.
   std::function<std::map<std::string, std::string>(const MethodParams&, const MethodBuildContext&)>
       files = {};
   // What sampled answers share with plain decoding's, where nothing is lossy; empty = the tokens.
@@ -105,6 +108,7 @@ struct MethodSpec {
   std::string label() const;          // "pld:k=4": those that are not the default, for tables
   StepReproducibility steps() const;  // what its parameters leave of it
   Lossless lossless() const;
+  bool takes_draft_model() const;
   SampledAnswers sampled(const engine::SamplingParams& sampling) const;
 };
 MethodSpec parse_method(std::string_view text);

@@ -61,6 +61,54 @@ std::string_view dtype_name(DType t) { return traits(t).name; }
 int block_length(DType t) { return traits(t).block_length; }
 int64_t block_bytes(DType t) { return traits(t).block_bytes; }
 
+int code_bits(DType t) {
+  switch (t) {
+    case DType::kF32:
+      return 32;
+    case DType::kF16:
+    case DType::kBF16:
+      return 16;
+    case DType::kQ8_0:
+      return 8;
+    case DType::kQ6_K:
+      return 6;
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+    case DType::kQ5_K:
+      return 5;
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kQ4_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+    case DType::kMXFP4:
+    case DType::kNVFP4:
+      return 4;
+    case DType::kQ3_K:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+      return 3;
+    case DType::kQ2_K:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kTQ2_0:
+      return 2;
+    case DType::kIQ1_S:
+    case DType::kIQ1_M:
+    case DType::kTQ1_0:
+    case DType::kQ1_0:
+      return 1;
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kBool:
+      break;
+  }
+  return 0;
+}
+
 int64_t bytes_of(DType t, int64_t n) {
   EVALRUN_CHECK(n >= 0 && n % block_length(t) == 0, "{} values of {}", n, dtype_name(t));
   return n / block_length(t) * block_bytes(t);

@@ -191,6 +191,17 @@ WeightFormat resolve(WeightFormat format, bool may_store, const SourceModel& sou
   return WeightFormat::kInt8;
 }
 
+// Bits that most of the layers' weights have in the files.
+int bits_of_most(const SourceModel& source, const std::vector<TensorSlot>& slots) {
+  std::map<int, int64_t> weights;  // by bits
+  for (const TensorSlot& s : slots)
+    if (s.cols > 0 && s.role != Role::kEmbedding && s.role != Role::kHead)
+      weights[code_bits(source.tensors.at(s.name).dtype)] += int64_t{s.rows} * s.cols;
+  const auto most = std::ranges::max_element(
+      weights, {}, [](const std::pair<const int, int64_t>& w) { return w.second; });
+  return most == weights.end() ? 0 : most->first;
+}
+
 WeightStorage storage_of(const WeightFormatSpec& spec, Role role, const SourceTensor& source) {
   const WeightStorage exact = WeightMatrix::storage_of(source.dtype, source.bytes);
   if (spec.format == WeightFormat::kStored) return exact;
@@ -297,6 +308,7 @@ void assemble(const SourceModel& source, const AssembleOptions& options, ModelPa
                    fmt::format("is not used by architecture '{}'", config.architecture),
                    "the model is not what its configuration says; results would be wrong");
   parts.format = resolve(parts.format, options.auto_stored, source, slots);
+  parts.stored_bits = bits_of_most(source, slots);
   const WeightFormatSpec& spec = spec_of(parts.format);
   const ArenaPlan plan = plan_arena(slots, spec, source, config.tied_head);
   check_memory(source.path, slots, spec, plan);

@@ -236,6 +236,7 @@ std::shared_ptr<const Model> convert_model(const Model& model, WeightFormat form
   ModelParts parts;
   parts.config = model.config();
   parts.format = format;
+  parts.stored_bits = model.stored_bits();
   parts.path = model.path(), parts.hash = model.hash();
   for (int l = 0; l < model.config().n_layers; ++l) {
     auto w = std::make_shared<LayerWeights>(model.layer(l));

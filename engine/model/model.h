@@ -43,6 +43,9 @@ class ChatTemplate;
 struct ModelParts {
   ModelConfig config;
   WeightFormat format = WeightFormat::kF32;
+  // Bits that most of the layers' weights have in the file (code_bits()), whatever `format` makes
+  // of them; 0 for made-up models.
+  int stored_bits = 0;
   std::string path;  // as given
   std::string
       hash;  // SHA-256 over the weight file(s) and configuration, hex; "" for made-up models
@@ -65,6 +68,7 @@ class Model {
 
   const ModelConfig& config() const { return p_.config; }
   WeightFormat format() const { return p_.format; }
+  int stored_bits() const { return p_.stored_bits; }
   const std::string& path() const { return p_.path; }
   const std::string& hash() const { return p_.hash; }
   const WeightMatrix& embedding() const { return *p_.embedding; }
@@ -89,6 +93,9 @@ class Model {
   // This model again, by NUMA node: with its weights in that node's memory, for as long as it
   // lives. Made and guarded by engine/cpu/node_weights.cpp.
   std::map<int, std::shared_ptr<const Model>>& on_nodes() const { return on_nodes_; }
+  // This model again, by format: made when first asked for, for as long as this one lives. Made and
+  // guarded by engine/model/format_copy.cpp.
+  std::map<WeightFormat, std::shared_ptr<const Model>>& copies() const { return copies_; }
   // Embedding of one token, [d_model].
   void embed(int32_t token, std::span<float> out) const { embedding().copy_row(token, out); }
 
@@ -96,6 +103,7 @@ class Model {
   explicit Model(ModelParts parts) : p_(std::move(parts)) {}
   ModelParts p_;
   mutable std::map<int, std::shared_ptr<const Model>> on_nodes_;
+  mutable std::map<WeightFormat, std::shared_ptr<const Model>> copies_;
 };
 
 // Options of `load_model`.

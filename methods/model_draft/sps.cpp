@@ -1,13 +1,23 @@
 // Speculative sampling with a separate draft model (Leviathan et al. 2023, arXiv 2211.17192; Chen
 // et al. 2023, arXiv 2302.01318): drafts of fixed length, of a length that follows the acceptance
 // (the heuristic of transformers' assisted generation), or ended by the draft model's own doubt.
-// The draft: a model given with --draft, a distilled one (draft=trained, scripts/train draft), or
-// the target's own first layers with its final norm and head (draft=layers:N).
+// The draft: a model given with --draft, a distilled one (draft=trained, scripts/train draft), the
+// target's own first layers with its final norm and head (draft=layers:N), or the whole target with
+// its weights in fewer bits (draft=self).
+//
+// draft=self is quantised self-speculation as in QuantSpec (Tiwari et al. 2025, arXiv 2502.10424):
+// weights of 4 bits draft for the same weights in more, and the draft's cache may have fewer bits,
+// too (draft_kv=int8; the paper has 4). There the draft reads the upper half of the target's own
+// cache. Here it has a session of its own, and computes the prompt a second time. The copy of the
+// weights is one for all arms of a run (engine/model/format_copy.h).
 #include <algorithm>
 
 #include "engine/base/error.h"
 #include "engine/base/parse_number.h"
+#include "engine/devices.h"
+#include "engine/model/format_copy.h"
 #include "engine/model/model.h"
+#include "engine/session_options.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "methods/adaptive.h"
 #include "methods/builtin_methods.h"
@@ -18,12 +28,14 @@
 namespace evalrun::methods {
 namespace {
 
-constexpr std::string_view kLayers = "layers:";
+constexpr std::string_view kLayers = "layers:", kSelf = "self";
 
 struct SpsOptions {
   bool adaptive = false;
   double confidence = 0;
   std::string draft = "file";
+  engine::WeightFormat draft_dtype = engine::WeightFormat::kQ4;  // of draft=self
+  bool narrow_kv = false;                                        // of draft=self
   double draft_temperature = 0;
   int k = 4, k_max = 20;
   DraftLengthRule::Schedule schedule = DraftLengthRule::Schedule::kConstant;
@@ -33,15 +45,30 @@ struct SpsOptions {
 
 // Number of layers of draft=layers:N, 0 for the other kinds; throws for anything else.
 int draft_layers(const std::string& text) {
-  if (text == "file" || text == "trained") return 0;
+  if (text == "file" || text == "trained" || text == kSelf) return 0;
   if (text.starts_with(kLayers)) {
     const auto layers = base::parse_number<int>(std::string_view(text).substr(kLayers.size()));
     if (layers && *layers >= 1) return *layers;
   }
   throw base::usage_error(
-      fmt::format("sps: parameter 'draft' must be file, trained or layers:N, found '{}'", text),
+      fmt::format("sps: parameter 'draft' must be self, file, trained or layers:N, found '{}'",
+                  text),
       "draft=file takes the model given with --draft PATH, draft=trained a distilled one, "
-      "draft=layers:4 the target's own first 4 layers");
+      "draft=layers:4 the target's own first 4 layers, draft=self the target in fewer bits");
+}
+
+void check_options(const SpsOptions& options) {
+  draft_layers(options.draft);
+  if (options.draft == kSelf) return;
+  const SpsOptions defaults;
+  const char* given = options.draft_dtype != defaults.draft_dtype ? "draft_dtype"
+                      : options.narrow_kv                         ? "draft_kv"
+                                                                  : nullptr;
+  if (given != nullptr)
+    throw base::usage_error(
+        fmt::format("sps: parameter '{}' is of draft=self, but draft is {}", given, options.draft),
+        "leave it out, or add draft=self; weights of a model given with --draft PATH are computed "
+        "as --draft-dtype says");
 }
 
 std::string describe(const engine::Model& model) {
@@ -68,14 +95,64 @@ void check_vocabularies(const engine::Model& target, const engine::Model& draft)
         "take a draft model of the same family with --draft, or draft=layers:N");
 }
 
+// What to choose where draft_dtype has as many bits as the target, or more.
+const char* narrower_than(int bits) {
+  return bits > 8   ? "take draft_dtype=q4 or draft_dtype=int8"
+         : bits > 4 ? "take draft_dtype=q4, or more bits for the target: --dtype bf16"
+                    : "nothing has fewer bits than 4: give the target more, --dtype bf16 or int8";
+}
+
+// The copy that drafts where draft=self.
+std::shared_ptr<const engine::Model> narrow_copy(const SpsOptions& options,
+                                                 const MethodBuildContext& context) {
+  const engine::Model& target = *context.target;
+  const int bits = engine::weight_bits(target);
+  if (engine::weight_bits(options.draft_dtype) >= bits)
+    throw base::usage_error(
+        fmt::format("sps: draft=self drafts in fewer bits than the target has, but draft_dtype={} "
+                    "is not narrower than the target's {} ({} bits)",
+                    engine::name_of(options.draft_dtype), engine::name_of(target.format()), bits),
+        narrower_than(bits));
+  const bool on_gpu = engine::is_gpu(context.session.device);
+  if (on_gpu && options.narrow_kv)
+    throw base::usage_error(
+        fmt::format("sps: draft_kv=int8 is not for device '{}': a cache there has the type that "
+                    "goes with its weights",
+                    context.session.device),
+        "leave draft_kv out, or compute on the CPU: --device cpu");
+  // On a GPU a session has one thread, but loading has them all.
+  return engine::copy_in_format(target, options.draft_dtype,
+                                on_gpu ? 0 : context.session.n_threads);
+}
+
+// Keys and values of the copy. A GPU has one type for each format of weights.
+std::string kv_of_copy(const SpsOptions& options, const MethodBuildContext& context) {
+  if (engine::is_gpu(context.session.device)) return "";
+  if (options.narrow_kv) return "int8";
+  return engine::resolve_options(context.session, context.target->format()).kv_dtype;
+}
+
+// What a report must say of draft=self: the format of the copy, and whether it holds much the same
+// values as the target because the file itself has no more bits.
+std::map<std::string, std::string> copy_facts(const SpsOptions& options,
+                                              const MethodBuildContext& context) {
+  std::map<std::string, std::string> facts = {
+      {"draft_dtype", std::string(engine::name_of(options.draft_dtype))}};
+  const int stored = context.target->stored_bits();
+  if (stored > 0 && stored <= engine::weight_bits(options.draft_dtype))
+    facts["flatters"] = fmt::format("target's weights are {}-bit", stored);
+  return facts;
+}
+
 std::shared_ptr<const engine::Model> draft_model(const std::string& text,
                                                  const MethodBuildContext& context) {
   const int layers = draft_layers(text);
   if (layers == 0) {
     if (context.draft == nullptr)
-      throw base::usage_error(
-          "sps: draft=file, but no draft model was given",
-          "give one with --draft PATH, or use the target's own first layers: sps:draft=layers:4");
+      throw base::usage_error("sps: draft=file, but no draft model was given",
+                              "give one with --draft PATH, or use the target's own first layers: "
+                              "sps:draft=layers:4, or "
+                              "its weights in 4 bits: sps:draft=self");
     check_vocabularies(*context.target, *context.draft);
     return context.draft;
   }
@@ -101,7 +178,8 @@ std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuil
     drafting.draft_vocab = draft->config().vocab_size;
     drafting.common_vocab = draft->config().n_logits();
   } else {
-    draft = draft_model(options.draft, context);
+    draft = options.draft == kSelf ? narrow_copy(options, context)
+                                   : draft_model(options.draft, context);
     drafting.draft_vocab = draft->config().vocab_size;
     drafting.common_vocab =
         std::min(draft->config().vocab_size, context.target->config().vocab_size);
@@ -110,6 +188,7 @@ std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuil
   engine::SessionOptions session = context.session;
   session.n_sequences = drafting.slots = context.slots;
   if (trained) session.kv_dtype.clear();
+  if (options.draft == kSelf) session.kv_dtype = kv_of_copy(options, context);
   if (draft->config().max_context > 0)
     session.max_tokens = std::min(session.max_tokens, draft->config().max_context);
   drafting.rule = options.rule;
@@ -130,13 +209,16 @@ MethodInfo speculative_sampling_method() {
   info.name = "sps";
   info.summary = "speculative sampling: a smaller model drafts a chain";
   info.source = "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318";
-  info.needs = "a draft model (--draft PATH, draft=trained or draft=layers:N)";
+  info.needs = "a draft model (--draft PATH, draft=trained, draft=self or draft=layers:N)";
   info.takes_draft_model = true;
   info.notes =
       "Papers call it speculative decoding, SpS, SpeDe or assisted generation. Self-Draft and "
       "Spec-Bench measure transformers' assisted generation: k=5, schedule=heuristic, with a 68M "
       "draft model. draft=layers:N stands in where no draft model exists, and is no row of any "
-      "paper.";
+      "paper. draft=self is quantised self-speculation (QuantSpec, arXiv 2502.10424), with a cache "
+      "of its own: the target's weights in draft_dtype draft for the same weights in more bits. "
+      "Where the model's file has no more bits than that, both hold much the same values; reports "
+      "mark such rows.";
   using Shape = SpsOptions;
   using Schedule = DraftLengthRule::Schedule;
   const auto parameters =
@@ -144,8 +226,13 @@ MethodInfo speculative_sampling_method() {
           .add("confidence", &Shape::confidence, {0, 1},
                "drafting stops after a token the draft model gives less probability; 0 = never")
           .add("draft", &Shape::draft,
-               "file (needs --draft PATH), trained (a distilled draft, see adapter) or layers:N "
-               "(the target's first N layers)")
+               "file (needs --draft PATH), trained (a distilled draft, see adapter), layers:N "
+               "(the target's first N layers) or self (the target in fewer bits)")
+          .choice("draft_dtype", &Shape::draft_dtype,
+                  {{"q4", engine::WeightFormat::kQ4}, {"int8", engine::WeightFormat::kInt8}},
+                  "weights of draft=self; fewer bits than the target's")
+          .choice("draft_kv", &Shape::narrow_kv, {{"same", false}, {"int8", true}},
+                  "keys and values of draft=self: as the target's, or int8 (CPU)")
           .add("draft_temperature", &Shape::draft_temperature, {0, 100},
                "temperature of the draft when sampling; 0 = the target's")
           .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "draft length (gamma), in tokens")
@@ -160,7 +247,9 @@ MethodInfo speculative_sampling_method() {
           .choice("verify", &Shape::rule, kRules, kRuleText)
           .add(adapter_parameters(), &Shape::adapter);
   info.params = parameters.infos();
-  info.check = parameters.bound([](const Shape& options) { draft_layers(options.draft); });
+  info.check = parameters.bound(check_options);
+  info.takes_draft_with =
+      parameters.bound([](const Shape& options) { return options.draft == "file"; });
   draft_by(info, parameters, sps_drafter);
   info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
     return sampled_answers(options.rule, sampling);
@@ -168,6 +257,7 @@ MethodInfo speculative_sampling_method() {
   info.files =
       parameters.bound([](const Shape& options,
                           const MethodBuildContext& context) -> std::map<std::string, std::string> {
+        if (options.draft == kSelf) return copy_facts(options, context);
         if (options.draft != "trained") return {};
         return adapter_file("draft", options.adapter, context);
       });

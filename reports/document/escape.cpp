@@ -100,6 +100,8 @@ std::optional<std::string_view> latex_of(char32_t c) {
       return "\'\'";
     case 0x2020:
       return "$^{\\dagger}$";
+    case 0x2021:
+      return "$^{\\ddagger}$";
     case 0x2026:
       return "\\ldots{}";
     case 0x2264:

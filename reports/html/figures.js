@@ -34,10 +34,16 @@ let dataset = whole;
 const rowsOf = (name) =>
     data.rows.filter((r) => r.dataset === name && r.role !== 'aa' && atBatch(r));
 const rowOf = (label, name) => data.rows.find((r) => r.dataset === name && r.method === label);
-// Arms trained on test prompts have the mark of the tables above, and its line below.
-const marked = (r) => r.method + (r.training_overlap ? ' \u2020' : '');
+// Arms trained on test prompts, and those whose figures flatter their method, have the marks of the
+// tables above, and their lines below.
+const marked = (r) =>
+    r.method + (r.training_overlap ? ' \u2020' : '') + (r.flatters ? ' \u2021' : '');
 const named = (r) => marked(r) + (r.lossy ? ' (not lossless)' : '');
-const overlapNote = (rows) => (rows.some((r) => r?.training_overlap) ? data.overlap_note : '');
+const overlapNote = (rows) =>
+    [
+      rows.some((r) => r?.training_overlap) ? data.overlap_note : '',
+      rows.some((r) => r?.flatters) ? data.flatters_note : '',
+    ].filter(Boolean).join(' ');
 // A figure that has an interval, with a star where it is from few prompts.
 const ratioText = (r, key) => withRange(r[key], r[`${key}_lo`], r[`${key}_hi`], 2) +
     (isNumber(r[`${key}_lo`]) && r[`${key}_n_eff`] < data.indicative_below ? '*' : '');

@@ -7,6 +7,7 @@
 #include "reports/html/timeline.h"
 #include "reports/json_values.h"
 #include "reports/table/arm_tables.h"
+#include "reports/table/flattered.h"
 #include "reports/table/run_text.h"
 #include "reports/table/training_overlap.h"
 
@@ -35,7 +36,8 @@ Json rows_of(const Report& report) {
       "speedup",     "speedup_lo",    "speedup_hi",     "tok_s",
       "tau",         "tau_lo",        "tau_hi",         "t_ratio",
       "residual",    "overhead",      "draft_share",    "alpha_cond",
-      "alpha_joint", "speedup_n_eff", "first_token_ms", "training_overlap"};
+      "alpha_joint", "speedup_n_eff", "first_token_ms", "training_overlap",
+      "flatters"};
   const Json all = Json::parse(to_json(report));
   Json rows = Json::array();
   for (size_t i = 0; i < report.rows.size(); ++i) {
@@ -145,6 +147,7 @@ std::string html_data(const Report& report, const results::ResultStore& store) {
       {"indicative_below", kIndicativeBelow},
       {"rows", rows_of(report)},
       {"overlap_note", overlap_note(overlap_sentence(arms_of(report)))},
+      {"flatters_note", flatters_note(arms_of(report))},
       {"sweeps", sweeps_of(report)},
       {"parts", parts_json(report)},
       {"row_cost", row_cost_of(report.run)},

@@ -12,6 +12,7 @@ namespace evalrun::reports {
 //   indicative_below prompts of equal weight that an interval needs to be more than indicative
 //   rows             of to_json(), the keys that are drawn, and `lossy`
 //   overlap_note     what the mark of arms trained on test prompts means; "" where none has it
+//   flatters_note    the same of arms whose figures flatter their method
 //   sweeps           find_sweeps()
 //   parts            Report::parts
 //   row_cost         {context, rows: [{rows, ratio, lo, hi, ms}]} with quartiles, or null

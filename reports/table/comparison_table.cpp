@@ -10,6 +10,7 @@
 
 #include "reports/figures/quotable.h"
 #include "reports/format.h"
+#include "reports/table/flattered.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
 #include "reports/table/training_overlap.h"
@@ -58,6 +59,7 @@ Badge lossless_badge(const ArmInfo& arm) {
 Cell method_cell(const ReportRow& r, const std::string& name) {
   Cell cell(name);
   if (!training_overlap(r.arm).empty()) cell.text += fmt::format(" {}", kOverlapMark);
+  if (!flattered_by(r.arm).empty()) cell.text += fmt::format(" {}", kFlattersMark);
   cell.badges.push_back(lossless_badge(r.arm));
   // What was shown beside what is claimed.
   if (const auto& c = r.arm.certificate; c && c->outcome == "fails")
@@ -306,11 +308,18 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
   if (any([](const ReportRow* r) { return r->arm.certificate.has_value(); }))
     text += " Shown lossless: by evalrun verify.";
   if (const std::string note = overlap_note(rows); !note.empty()) text += " " + note;
+  if (const std::string note = flatters_note(rows); !note.empty()) text += " " + note;
   for (const ReportRow* aa : rows.aa)
     if (aa->speed.speedup) text += " " + noise_floor_text(*aa);
   if (const std::string warning = not_quotable_text(report, dataset); !warning.empty())
     text += " " + warning;
   return text;
+}
+
+std::vector<const ArmInfo*> arms_in(const DatasetRows& rows) {
+  std::vector<const ArmInfo*> arms;
+  for (const ReportRow* r : rows.all()) arms.push_back(&r->arm);
+  return arms;
 }
 
 }  // namespace
@@ -350,10 +359,10 @@ bool has_star(const Report& report, const ReportRow& r) {
 }
 
 std::string overlap_note(const DatasetRows& rows) {
-  std::vector<const ArmInfo*> arms;
-  for (const ReportRow* r : rows.all()) arms.push_back(&r->arm);
-  return overlap_note(overlap_sentence(arms));
+  return overlap_note(overlap_sentence(arms_in(rows)));
 }
+
+std::string flatters_note(const DatasetRows& rows) { return flatters_note(arms_in(rows)); }
 
 std::vector<std::string> column_names() {
   std::vector<std::string> names = {"all"};

@@ -28,6 +28,8 @@ bool has_star(const Report& report, const ReportRow& r);
 
 // What the mark after some methods' names means (training_overlap.h); "" where none has it.
 std::string overlap_note(const DatasetRows& rows);
+// The same of the mark of flattered.h.
+std::string flatters_note(const DatasetRows& rows);
 
 // Every format has these columns in this order; which it has room for, the columns say.
 Table comparison_table(const Report& report, const std::string& dataset, const DatasetRows& rows);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "reports/table/flattered.h"
 
 namespace evalrun::reports {
 
@@ -63,6 +64,7 @@ GroupedTable table_of(const std::string& dataset, const Cells& cells) {
         if (it != cells.rows.end()) {
           row.lossy = row.lossy || it->second->arm.lossy();
           row.cells.back().overlap = training_overlap(it->second->arm);
+          row.cells.back().flattered = flattered_by(it->second->arm);
         }
         if (row.cells.back().value) values.push_back(*row.cells.back().value);
       }

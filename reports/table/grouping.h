@@ -18,6 +18,7 @@ struct GroupCell {
   int64_t n_prompts = 0;
   double n_eff = 0;              // of the interval
   TrainingOverlap overlap = {};  // of the arm that was measured here
+  std::string flattered = {};    // its flattered_by()
 };
 
 struct GroupedRow {

@@ -226,6 +226,7 @@ void add_dataset(const Report& report, const std::string& name, bool with_answer
     d.paragraph(text, true);
   if (!rows.all().empty()) d.table(comparison_table(report, name, rows));
   if (const std::string note = overlap_note(rows); !note.empty()) d.paragraph(note);
+  if (const std::string note = flatters_note(rows); !note.empty()) d.paragraph(note);
   for (const ReportRow* aa : rows.aa)
     if (aa->speed.speedup) d.paragraph(noise_floor_text(*aa));
   if (Table t = ranking_table(rows); !t.rows.empty()) {

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <set>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "reports/document/records.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
+#include "reports/table/flattered.h"
 #include "reports/table/grouping.h"
 #include "reports/table/run_text.h"
 
@@ -35,12 +38,26 @@ Cell group_cell(const GroupCell& cell, bool intervals) {
 // Settings are alternatives: a mean over them says nothing.
 bool has_means(const GroupedReport& report) { return !report.axis.ends_with("setting"); }
 
-// The mark and "(not lossless)" after the method's name.
+// The marks and "(not lossless)" after the method's name.
 std::string group_label(const GroupedRow& row) {
-  const bool marked = std::any_of(row.cells.begin(), row.cells.end(),
-                                  [](const GroupCell& cell) { return !cell.overlap.empty(); });
-  return fmt::format("{}{}{}", row.method, marked ? fmt::format(" {}", kOverlapMark) : "",
+  const bool overlaps = std::any_of(row.cells.begin(), row.cells.end(),
+                                    [](const GroupCell& cell) { return !cell.overlap.empty(); });
+  const bool flattered = std::any_of(row.cells.begin(), row.cells.end(),
+                                     [](const GroupCell& cell) { return !cell.flattered.empty(); });
+  return fmt::format("{}{}{}{}", row.method, overlaps ? fmt::format(" {}", kOverlapMark) : "",
+                     flattered ? fmt::format(" {}", kFlattersMark) : "",
                      row.lossy ? " (not lossless)" : "");
+}
+
+// What the second mark means; the columns have other models or settings.
+std::string groups_flatters_note(std::span<const GroupedTable> tables) {
+  std::vector<std::pair<std::string, std::string>> arms;
+  for (const GroupedTable& table : tables)
+    for (const GroupedRow& row : table.rows)
+      for (size_t i = 0; i < row.cells.size(); ++i)
+        arms.emplace_back(fmt::format("{} ({})", row.method, table.groups[i]),
+                          row.cells[i].flattered);
+  return flatters_note(arms);
 }
 
 // What the mark means. Models have adapters of their own: "eagle (small)" where columns differ.
@@ -83,6 +100,7 @@ std::string explanation(const GroupedReport& report, std::span<const GroupedTabl
   if (brackets) text += " Brackets: 95 % interval for new prompts of the same kind.";
   if (few) text += fmt::format(" *: {}.", kIndicative);
   if (const std::string note = groups_overlap_note(tables); !note.empty()) text += " " + note;
+  if (const std::string note = groups_flatters_note(tables); !note.empty()) text += " " + note;
   return text;
 }
 

@@ -11,6 +11,7 @@
 #include "reports/figures/report.h"
 #include "reports/format.h"
 #include "reports/json_values.h"
+#include "reports/table/flattered.h"
 #include "reports/table/training_overlap.h"
 
 namespace evalrun::reports {
@@ -279,6 +280,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"first_token_ratio_hi", json_hi(r.speed.first_token_interval)},
       {"first_token_ratio_n_eff",
        r.speed.first_token_interval ? Json(r.speed.first_token_n_eff) : Json(nullptr)},
+      {"flatters", flattered_by(a).empty() ? Json(nullptr) : Json(flattered_by(a))},
       {"training_overlap", overlap_json(training_overlap(a))},
   };
   if (r.batch) add_batch_keys(a, *r.batch, row);

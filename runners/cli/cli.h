@@ -46,7 +46,7 @@ struct ModelOptions {
   std::string draft;                         // --draft PATH
   std::optional<std::string> device;         // --device
   std::optional<std::string> dtype;          // --dtype
-  std::optional<std::string> draft_dtype;    // of the draft model; no option, default: as dtype
+  std::optional<std::string> draft_dtype;    // --draft-dtype; default: as dtype
   std::optional<std::string> isa;            // --isa, EVALRUN_ISA
   std::optional<std::string> bits;           // --reproducible
   std::optional<std::string> kv_dtype;       // --kv-dtype
@@ -54,8 +54,8 @@ struct ModelOptions {
   std::optional<std::string> chat_template;  // --chat-template NAME|FILE
   // Each registers options on a subcommand; a command takes those that it reads.
   void add(CLI::App& app);                  // all
-  void add_without_draft(CLI::App& app);    // all but --draft
-  void add_without_formats(CLI::App& app);  // all but --draft and --dtype
+  void add_without_draft(CLI::App& app);    // all but --draft and --draft-dtype
+  void add_without_formats(CLI::App& app);  // all but these and --dtype
   void add_model(CLI::App& app);            // -m alone
   // The model's file or folder, the default one filled in. data_error when it is not there (with
   // how to get it).
@@ -72,6 +72,7 @@ struct ModelLists {
   std::vector<std::string> model, device, dtype, isa, bits, kv_dtype;
   std::vector<int> threads;
   std::string draft;
+  std::optional<std::string> draft_dtype;
   std::optional<std::string> chat_template;
   void add(CLI::App& app);  // all
 };

@@ -1,4 +1,5 @@
-// -m, --draft, --device, --dtype, --isa, -t, --chat-template: the same for every command.
+// -m, --draft, --draft-dtype, --device, --dtype, --isa, -t, --chat-template: the same for every
+// command.
 #include <algorithm>
 #include <filesystem>
 
@@ -33,8 +34,21 @@ void add_model_option(CLI::App& app, std::string& model) {
       ->group(kGroup);
 }
 
-void add_draft_option(CLI::App& app, std::string& draft) {
-  app.add_option("--draft", draft, "Second model, for methods that draft with one")->group(kGroup);
+// `o`: ModelOptions or ModelLists.
+template <typename Options>
+void add_draft_options(CLI::App& app, Options& o) {
+  CLI::Option* const draft =
+      app.add_option("--draft", o.draft, "Second model, for methods that draft with one")
+          ->group(kGroup);
+  std::vector<std::string> names = {kDefaultDtype};
+  for (const engine::WeightFormatSpec& spec : engine::weight_formats())
+    names.emplace_back(spec.name);
+  app.add_option("--draft-dtype", o.draft_dtype,
+                 "Weight format of that model (default: as --dtype); of the target's own copy, "
+                 "sps:draft=self,draft_dtype=q4")
+      ->check(CLI::IsMember(names))
+      ->needs(draft)
+      ->group(kGroup);
 }
 
 // `o`: ModelOptions or ModelLists.
@@ -148,7 +162,7 @@ void add_data_root(CLI::App& app, std::string& data_root) {
 
 void ModelOptions::add(CLI::App& app) {
   add_without_draft(app);
-  add_draft_option(app, draft);
+  add_draft_options(app, *this);
 }
 
 void ModelOptions::add_without_draft(CLI::App& app) {
@@ -170,7 +184,7 @@ void ModelLists::add(CLI::App& app) {
       ->group(kGroup);
   add_engine_options(app, *this);
   add_dtype_option(app, *this);
-  add_draft_option(app, draft);
+  add_draft_options(app, *this);
 }
 
 std::string ModelOptions::path() const {

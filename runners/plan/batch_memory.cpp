@@ -27,6 +27,14 @@ struct KeptStreams {
   int hidden = 0, residual = 0;  // times sequences
 };
 
+// What an arm drafts with that other arms may have, too: a second model, or the target's weights in
+// another format. "" = nothing.
+std::string shared_draft(const results::ArmRecord& arm) {
+  const auto format = arm.settings.find("draft_dtype");
+  if (format == arm.settings.end()) return "";
+  return fmt::format("{}\n{}", arm.draft.empty() ? arm.model_hash : arm.draft, format->second);
+}
+
 class BatchCounter {
  public:
   BatchCounter(const RunPlan& plan, const engine::SessionOptions& session)
@@ -54,7 +62,8 @@ class BatchCounter {
       if (size == 0) continue;
       double bytes = arm.kept.bytes.empty() ? 0 : arm.kept.bytes[static_cast<size_t>(size) - 1];
       all.methods += bytes;
-      if (on_gpu_ && (arm.record.draft.empty() || drafts.insert(arm.record.draft).second)) {
+      const std::string draft = shared_draft(arm.record);
+      if (on_gpu_ && (draft.empty() || drafts.insert(draft).second)) {
         all.weights += arm.kept.weights;
         bytes += arm.kept.weights;
       }

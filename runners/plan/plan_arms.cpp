@@ -142,18 +142,18 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
                                   : "same distribution";
   }
   describe_engine(*arm.model, batch, r);
-  if (request_.draft != nullptr && spec.info->takes_draft_model) {
-    r.draft = request_.draft->path();
-    r.draft_hash = request_.draft->hash();
-    // `auto` may give the draft model another format than the target.
-    r.settings["draft_dtype"] = engine::name_of(request_.draft->format());
-  }
   if (spec.steps() != methods::StepReproducibility::kFixed)
     r.settings["steps"] = spec.steps() == methods::StepReproducibility::kCarryState
                               ? "carry state"
                               : "follow the machine";
   if (spec.info->files)
     for (const auto& [name, hash] : spec.info->files(spec.params, context)) r.settings[name] = hash;
+  if (request_.draft != nullptr && spec.takes_draft_model()) {
+    r.draft = request_.draft->path();
+    r.draft_hash = request_.draft->hash();
+    // `auto` may give the draft model another format than the target.
+    r.settings["draft_dtype"] = engine::name_of(request_.draft->format());
+  }
   arm.sampled = [spec](const engine::SamplingParams& sampling) { return spec.sampled(sampling); };
   arm.build = builder(spec, context);
   methods::MethodBuildContext alone = context;

@@ -245,6 +245,22 @@ TEST_F(Models, WhatCannotWorkIsRefusedBeforeAnythingIsMeasured) {
   expect_refused(measure(), 2, "twice");
 }
 
+// One reads the same folder again as a second model, the other as a copy of its own.
+TEST_F(Models, ADraftHasAFormatOfItsOwn) {
+  const ProgramResult result =
+      measure({"-m", tiny_model(), "--draft", tiny_model(), "--draft-dtype", "int8", "--methods",
+               "sps,sps:draft=self", "--limit", "2"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(value("SELECT group_concat(dtype || ' ' || json_extract(settings, '$.draft_dtype') || "
+                  "' ' || (draft_hash = '') || ' ' || (extra_parameter_bytes > 0), '; ') FROM "
+                  "(SELECT * FROM arm WHERE method = 'sps' ORDER BY label)"),
+            "f32 int8 0 1; f32 q4 1 1");
+  expect_refused(measure({"-m", tiny_model(), "--draft-dtype", "q4"}), 2, "--draft");
+  expect_refused(run({"run", "two.json", "--db", "r.db", "-m", tiny_model(), "--dtype", "q4",
+                      "--methods", "sps:draft=self", "--plan"}),
+                 2, "draft_dtype=q4 is not narrower than the target's q4");
+}
+
 // Every combination is a run with a label of its own, and one table shows them.
 TEST_F(Models, OptionsWithSeveralValuesMultiply) {
   const std::vector<std::string> line = {"run",       "--tasks",  "jsonl:prompts.jsonl",

@@ -46,6 +46,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--device", "nonsense"},
     {"--diff", "nonsense"},
     {"--draft", "nowhere.gguf"},
+    {"--draft-dtype", "nonsense"},
     {"--draws", "1"},
     {"--law-draws", "5"},
     {"--dtype", "nonsense"},

@@ -88,6 +88,24 @@ TEST(Dtype, EveryEntryOfEveryTableEqualsTheGgufPackage) {
   EXPECT_EQ(swept, 10);
 }
 
+// A weight's code takes most of its share of a block, and of types with weights it has bits.
+TEST(Dtype, CodesHaveTheBitsThatTheirNamesSay) {
+  EXPECT_EQ(code_bits(DType::kQ4_1), 4);
+  EXPECT_EQ(code_bits(DType::kMXFP4), 4);
+  EXPECT_EQ(code_bits(DType::kQ5_1), 5);
+  EXPECT_EQ(code_bits(DType::kBF16), 16);
+  for (int i = 0; i <= static_cast<int>(DType::kBool); ++i) {
+    const auto t = static_cast<DType>(i);
+    if (t >= DType::kI32) {
+      EXPECT_EQ(code_bits(t), 0) << dtype_name(t);
+      continue;
+    }
+    const double share = 8.0 * static_cast<double>(block_bytes(t)) / block_length(t);
+    EXPECT_LE(code_bits(t), share) << dtype_name(t);
+    EXPECT_GE(code_bits(t), 0.57 * share) << dtype_name(t);
+  }
+}
+
 // By hand: the first block of two tensors of the default model.
 TEST(Dtype, Q41AndQ80ByHand) {
   const std::vector<uint8_t> q41 = {0x0f, 0x30, 0xd8, 0xb9, 0x45, 0x87, 0x65, 0x40, 0x6f, 0x65,

@@ -35,7 +35,7 @@ TEST(ParseMethod, FillsInDefaultsAndSpellsCanonically) {
             "pld:adaptive=false,candidates=1,k=2,match=first,min_ngram=1,ngram=4");
   EXPECT_EQ(parse_method("sps:draft=layers:4").canonical(),
             "sps:adapter=auto,adaptive=false,any_target=false,confidence=0,draft=layers:4,"
-            "draft_temperature=0,dtype=int8,k=4,k_max=20,"
+            "draft_dtype=q4,draft_kv=same,draft_temperature=0,dtype=int8,k=4,k_max=20,"
             "schedule=constant,verify=auto");
   EXPECT_EQ(parse_method("pld:k=10,ngram=3").label(), "pld");
   EXPECT_EQ(parse_method("pld:ngram=4,k=02").label(), "pld:k=2,ngram=4");
@@ -83,6 +83,21 @@ TEST(ParseMethod, MessagesNameTheCulpritAndTheRemedy) {
   for (const char* draft : {"layers:", "layers:0", "layers:-1", "layers:2x", "layers"})
     EXPECT_THAT(parse_error(std::string("sps:draft=") + draft),
                 HasSubstr("file, trained or layers:N"));
+  EXPECT_THAT(parse_error("sps:draft=self,draft_dtype=bf16"),
+              AllOf(HasSubstr("draft_dtype"), HasSubstr("q4, int8")));
+  EXPECT_THAT(parse_error("sps:draft_dtype=int8"),
+              AllOf(HasSubstr("parameter 'draft_dtype' is of draft=self, but draft is file"),
+                    HasSubstr("--draft-dtype")));
+  EXPECT_THAT(parse_error("sps:draft=layers:2,draft_kv=int8"),
+              HasSubstr("parameter 'draft_kv' is of draft=self, but draft is layers:2"));
+}
+
+TEST(ParseMethod, ParametersSayWhetherASecondModelDrafts) {
+  for (const char* takes : {"sps", "hybrid:drafts=pld+sps"})
+    EXPECT_TRUE(parse_method(takes).takes_draft_model()) << takes;
+  for (const char* takes_none : {"pld", "sps:draft=self", "sps:draft=layers:1", "hybrid",
+                                 "hybrid:drafts=pld+sps(draft=self)"})
+    EXPECT_FALSE(parse_method(takes_none).takes_draft_model()) << takes_none;
 }
 
 TEST(SplitMethodList, KeepsParametersWithTheirMethod) {

@@ -106,6 +106,26 @@ TEST(BatchPlan, ArmsSayWhatTheyKeep) {
   EXPECT_TRUE(make_plan(in_batches(request, {1})).arms[1].kept.bytes.empty());
 }
 
+TEST(BatchPlan, TheSessionOfACopyCounts) {
+  PlanRequest request = request_for(two_prompts());
+  request.suite.methods = {"ar", "sps:draft=self", "sps:draft=self,draft_kv=int8"};
+  request.suite.aa = false;
+  const PlanRequest batches = in_batches(request, {2});
+  const RunPlan plan = make_plan(batches);
+  ASSERT_EQ(plan.arms.size(), 3u);
+  engine::SessionOptions session =
+      engine::resolve_options(planned_session(batches, plan), request.target->format());
+  const engine::Model& copy = *request.target->copies().at(engine::WeightFormat::kQ4);
+  const double two = engine::session_bytes_for(copy, session);
+  session.kv_dtype = "int8";
+  const double narrow_two = engine::session_bytes_for(copy, session);
+  EXPECT_TRUE(plan.arms[1].kept.complete);
+  EXPECT_EQ(plan.arms[1].kept.bytes.at(1), two);
+  EXPECT_EQ(plan.arms[2].kept.bytes.at(1), narrow_two);
+  EXPECT_LT(narrow_two, two);
+  EXPECT_EQ(plan.arms[1].kept.weights, static_cast<double>(copy.weight_bytes()));
+}
+
 TEST(BatchPlan, ATunedTargetHasPlainDecodingOfEveryBatch) {
   const auto target = tests::tiny_model(256);
   const std::string path = folder().file("tuned_batches.safetensors");

@@ -134,6 +134,43 @@ TEST(Plan, TheDraftModelsFormatIsASettingOfItsOwn) {
   EXPECT_FALSE(plan.arms.front().record.settings.contains("draft_dtype"));
 }
 
+// Bits as if the target were from a file.
+std::shared_ptr<const engine::Model> from_a_file_of(int bits) {
+  engine::ModelParts parts = tests::tiny_model(256)->parts();
+  parts.stored_bits = bits;
+  return engine::Model::create(std::move(parts));
+}
+
+TEST(Plan, ATargetThatDraftsForItselfSaysHowAndWhetherThatFlattersIt) {
+  PlanRequest request = request_for(two_prompts());
+  request.suite.methods = {"ar", "sps", "sps:draft=self", "sps:draft=self,draft_dtype=int8"};
+  request.suite.aa = false;
+  request.draft = tests::tiny_model(256, "d");
+  // Bits of the file, and whether the copies in 4 and in 8 bits hold no less.
+  for (const auto& [bits, q4, int8] :
+       {std::tuple{0, false, false}, {4, true, true}, {8, false, true}, {16, false, false}}) {
+    request.target = from_a_file_of(bits);
+    const RunPlan plan = make_plan(request);
+    ASSERT_EQ(plan.arms.size(), 4u);
+    const results::ArmRecord &with_file = plan.arms[1].record, &in_q4 = plan.arms[2].record,
+                             &in_int8 = plan.arms[3].record;
+    EXPECT_EQ(with_file.draft_hash, "d");
+    EXPECT_EQ(in_q4.draft_hash, "") << "another method's draft model";
+    EXPECT_EQ(with_file.settings.at("draft_dtype"), "f32");
+    EXPECT_EQ(in_q4.settings.at("draft_dtype"), "q4");
+    EXPECT_EQ(in_int8.settings.at("draft_dtype"), "int8");
+    EXPECT_NE(in_q4.key, in_int8.key);
+    EXPECT_FALSE(with_file.settings.contains("flatters")) << bits;
+    EXPECT_EQ(in_q4.settings.contains("flatters"), q4) << bits;
+    EXPECT_EQ(in_int8.settings.contains("flatters"), int8) << bits;
+    EXPECT_GT(in_q4.extra_parameter_bytes, 0);
+    EXPECT_LT(in_q4.extra_parameter_bytes, in_int8.extra_parameter_bytes);
+    if (q4) {
+      EXPECT_EQ(in_q4.settings.at("flatters"), "target's weights are 4-bit");
+    }
+  }
+}
+
 TEST(Plan, DefaultsOfTheEngineAreStoredResolved) {
   PlanRequest request = request_for(two_prompts());
   request.session = {};

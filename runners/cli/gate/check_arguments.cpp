@@ -53,7 +53,8 @@ StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
       const auto found = arm.record.settings.find(name);
       return found == arm.record.settings.end() ? std::string(usual) : found->second;
     };
-    if (arm.record.settings.contains("draft_dtype")) draft_dtype = setting("draft_dtype", "");
+    // Of a second model; of the target's own copy the method's parameters tell.
+    if (!arm.record.draft.empty()) draft_dtype = setting("draft_dtype", "");
     if (arm.record.role != "baseline") continue;
     mode.dtype = arm.record.dtype;
     isa = arm.record.isa;
@@ -83,7 +84,8 @@ StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
   // What a file's template is called, the loaded model tells.
   if (m.chat_template && is_named_template(*m.chat_template))
     restore("--chat-template", m.chat_template, mode.chat_template);
-  if (!draft_dtype.empty()) m.draft_dtype = draft_dtype;
+  if (m.draft_dtype == kDefaultDtype) m.draft_dtype.reset();
+  restore("--draft-dtype", m.draft_dtype, draft_dtype);
   auto environment = results::environment(*baseline.store, baseline.run_id);
   if (m.model.empty()) m.model = environment["model_path"];
   if (m.draft.empty()) m.draft = environment["draft_path"];
@@ -124,6 +126,7 @@ std::vector<std::string> run_words(const CheckArguments& o) {
     if (value != usual) words.insert(words.end(), {name, value});
   };
   add("--draft", m.draft);
+  add("--draft-dtype", m.draft_dtype.value_or(""));
   add("--device", m.device.value_or(""));
   add("--dtype", m.dtype.value_or(""));
   add("--isa", m.isa.value_or(""));

@@ -132,8 +132,9 @@ void check_mode(CheckArguments& o, const CLI::App& command) {
   else if (!o.self_test)
     refuse(suite, "a check against a stored baseline, which measures the baseline's own suite");
   if (!o.run.empty())
-    refuse({"--model", "--draft", "--device", "--dtype", "--isa", "--reproducible", "--kv-dtype",
-            "--threads", "--chat-template", "--data-root", "--max-extra-runs", "--confirm"},
+    refuse({"--model", "--draft", "--draft-dtype", "--device", "--dtype", "--isa", "--reproducible",
+            "--kv-dtype", "--threads", "--chat-template", "--data-root", "--max-extra-runs",
+            "--confirm"},
            fmt::format("a check of the stored run '{}', which measures nothing", o.run));
 }
 

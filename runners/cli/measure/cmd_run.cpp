@@ -236,7 +236,7 @@ void warn_about(const runners::PlanRequest& request) {
     spdlog::warn("--samples {} with temperature 0: every sample will be the same text",
                  suite.samples);
   const auto uses_draft = [](const std::string& method) {
-    return methods::parse_method(method).info->takes_draft_model;
+    return methods::parse_method(method).takes_draft_model();
   };
   if (request.draft != nullptr &&
       std::none_of(suite.methods.begin(), suite.methods.end(), uses_draft))

@@ -37,6 +37,7 @@ std::vector<RunSetting> every_setting(const ModelLists& model, const std::vector
   RunSetting first;
   if (model.model.size() == 1) first.model.model = model.model.front();
   first.model.draft = model.draft;
+  first.model.draft_dtype = model.draft_dtype;
   first.model.chat_template = model.chat_template;
   std::vector<RunSetting> settings = {first};
   const auto option = [&](const char* name, const std::vector<std::string>& values,

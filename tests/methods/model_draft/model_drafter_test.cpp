@@ -121,6 +121,71 @@ TEST(SpsBuild, CountsOnlyWhatTheDraftAdds) {
   EXPECT_EQ(build_method("ar", target)->extra_kv_bytes(), 0u);
 }
 
+// Share of the drafted tokens that are accepted, and that the tokens are plain decoding's.
+double accepted_by(const std::string& spec, const std::shared_ptr<const engine::Model>& target) {
+  const auto method = build_method(spec, target);
+  const auto session = make_session(target);
+  const Turn turn{{1, 2, 3}, 0, 200};
+  const auto record = run(*method, *session, turn);
+  EXPECT_EQ(record.tokens, run(*build_method("ar", target), *session, turn).tokens) << spec;
+  int drafted = 0, accepted = 0;
+  for (const auto& s : record.steps) drafted += s.drafted, accepted += s.accepted;
+  EXPECT_GT(drafted, 0) << spec;
+  return static_cast<double>(accepted) / drafted;
+}
+
+// Made-up weights of 32 inputs in 4 bits are far from what they were, as no trained model's are.
+TEST(SpsSelf, TheTargetInFewerBitsDraftsAlmostAsItSpeaks) {
+  const auto target = small_model(1);
+  EXPECT_GT(accepted_by("sps:draft=self,draft_dtype=int8", target), 0.8);
+  EXPECT_GT(accepted_by("sps:draft=self,draft_dtype=int8,draft_kv=int8", target), 0.8);
+  const double really_rounded = accepted_by("sps:draft=self", target);
+  EXPECT_GT(really_rounded, 0.4);
+  EXPECT_LT(really_rounded, 0.7);
+  // Weights of 4 bits that the target computes with in float32: what reports call flattered.
+  const auto four_bits = engine::convert_model(*small_model(1, 24, engine::WeightFormat::kQ4),
+                                               engine::WeightFormat::kF32);
+  EXPECT_GT(accepted_by("sps:draft=self", four_bits), 0.9);
+}
+
+TEST(SpsSelf, ArmsShareOneCopyAndCountIt) {
+  const auto target = small_model(1);
+  const auto method = build_method("sps:draft=self", target);
+  const auto narrow_cache = build_method("sps:draft=self,draft_kv=int8", target);
+  ASSERT_EQ(target->copies().size(), 1u);
+  const auto copy = target->copies().at(engine::WeightFormat::kQ4);
+  EXPECT_LT(copy->weight_bytes(), target->weight_bytes());
+  EXPECT_EQ(method->extra_parameter_bytes(), copy->weight_bytes());
+  methods::KeptMemory kept;
+  method->add_kept(kept);
+  EXPECT_TRUE(kept.complete);
+  ASSERT_EQ(kept.sessions.size(), 1u);
+  EXPECT_EQ(&kept.sessions[0]->model(), copy.get());
+  EXPECT_EQ(kept.sessions[0]->options().kv_dtype, "f32") << "as the target's";
+  EXPECT_LT(narrow_cache->extra_kv_bytes(), method->extra_kv_bytes());
+}
+
+TEST(SpsSelf, RefusesADraftThatIsNotNarrower) {
+  const auto int8 = small_model(1, 24, engine::WeightFormat::kInt8);
+  const auto q4 = small_model(1, 24, engine::WeightFormat::kQ4);
+  EXPECT_THAT(build_error("sps:draft=self,draft_dtype=int8", context_of(int8, nullptr)),
+              AllOf(HasSubstr("draft_dtype=int8 is not narrower than the target's int8 (8 bits)"),
+                    HasSubstr("draft_dtype=q4"), HasSubstr("--dtype bf16")));
+  EXPECT_EQ(build_error("sps:draft=self", context_of(int8, nullptr)), "no error");
+  for (const char* wider : {"sps:draft=self", "sps:draft=self,draft_dtype=int8"})
+    EXPECT_THAT(build_error(wider, context_of(q4, nullptr)),
+                AllOf(HasSubstr("is not narrower than the target's q4 (4 bits)"),
+                      HasSubstr("nothing has fewer bits than 4")));
+  EXPECT_TRUE(q4->copies().empty()) << "refused before a copy is made";
+}
+
+TEST(SpsSelf, AGpuHasNoNarrowerCache) {
+  methods::MethodBuildContext context = context_of(small_model(1), nullptr);
+  context.session.device = "cuda:0";
+  EXPECT_THAT(build_error("sps:draft=self,draft_kv=int8", context),
+              AllOf(HasSubstr("draft_kv=int8 is not for device 'cuda:0'"), HasSubstr("cpu")));
+}
+
 // Target and draft as fixed distributions, independent of the context.
 struct Pair {
   Pair(std::vector<double> target_dist, std::vector<double> draft_dist, int gamma,

@@ -114,6 +114,8 @@ const std::vector<std::string> kShapes = {
     "self_spec:attention=1,mlp=none,k=4,threshold=0.2,verify=gumbel",
     "sps:draft=layers:1,k=3,verify=match",
     "sps:draft=trained,adapter=@draft,k=3,verify=gumbel",
+    "sps:draft=self,draft_dtype=int8,k=5",
+    "sps:draft=self,draft_kv=int8,k=3",
     "self_spec:attention=none,mlp=0-1",
     "lookahead:window=3,ngram=3,guesses=2",
     "lookahead:window=5,ngram=2,guesses=4,full_match_bonus=true,init=vocabulary",
@@ -166,6 +168,8 @@ bool fits(const std::string& spec, const Value& value) {
   if (value == Value{"lstm", "recurrent"}) return has("@falcon_recurrent");
   if (spec.starts_with("sps") && (value.first == "dtype" || value.first == "any_target"))
     return has("draft=trained");
+  if (spec.starts_with("sps") && (value.first == "draft_dtype" || value.first == "draft_kv"))
+    return has("draft=self") || value.second != "int8";
   return true;
 }
 

@@ -134,5 +134,29 @@ TEST_F(TableTest, ArmsTrainedOnTestPromptsAreMarked) {
     EXPECT_EQ(drawn["training_overlap"].is_null(), drawn["method"].get<std::string>() != "pld:k=4");
 }
 
+TEST_F(TableTest, ArmsWhoseFiguresFlatterThemAreMarked) {
+  run_.tasks = {"gsm8k"};
+  const int64_t id = tests::fill(store_, run_);
+  EXPECT_THAT(to_text(build_report(store_, id)), Not(HasSubstr("‡")));
+  store_.execute("UPDATE arm SET settings = ? WHERE label = 'pld:k=4'",
+                 {std::string(R"({"flatters":"target's weights are 4-bit"})")});
+  const Report r = build_report(store_, id);
+  const std::string note = "‡: pld:k=4: target's weights are 4-bit: flatters this method.";
+  const std::string text = to_text(r);
+  EXPECT_THAT(text, HasSubstr("pld:k=4 ‡ "));
+  EXPECT_THAT(text, HasSubstr(note));
+  EXPECT_THAT(text, Not(HasSubstr("ar ‡")));
+  EXPECT_THAT(to_markdown(r), HasSubstr("| pld:k=4 ‡ "));
+  EXPECT_THAT(to_html(r, store_), HasSubstr("pld:<wbr>k=4 ‡"));
+  EXPECT_THAT(to_latex(r), HasSubstr("pld:k=4 $^{\\ddagger}$ &"));
+  EXPECT_THAT(to_latex(r), HasSubstr("flatters this method."));
+  for (const auto& figures : nlohmann::json::parse(to_json(r)))
+    EXPECT_EQ(figures.at("flatters").dump(),
+              figures.at("method") == "pld:k=4" ? R"("target's weights are 4-bit")" : "null");
+  EXPECT_THAT(to_csv(r), HasSubstr(",target's weights are 4-bit,"));
+  const nlohmann::json page = nlohmann::json::parse(html_data(r, store_));
+  EXPECT_EQ(page["flatters_note"], note);
+}
+
 }  // namespace
 }  // namespace evalrun::reports
