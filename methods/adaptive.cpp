@@ -45,7 +45,7 @@ class AdaptiveDrafter final : public Drafter {
     tree_size_ = 1;
     side_tried_ = false;
     lag_ = 1;
-    drafted_ = 0;
+    drafted_ = depth_ = 0;
     asked_ = false;
     interval_ = 1;  // at once: nothing has to be caught up with yet
   }
@@ -77,6 +77,7 @@ class AdaptiveDrafter final : public Drafter {
     if (drafter_->stage(tree)) return true;
     asked_ = false;
     drafted_ = tree.drafted();
+    depth_ = tree.depth();
     spent_ = price_(1 + drafted_) + cost_of(drafted_);
     return false;
   }
@@ -114,7 +115,7 @@ class AdaptiveDrafter final : public Drafter {
   void accepted(std::span<const int> path, int32_t bonus) override {
     if (!free_) {
       const int n = static_cast<int>(path.size());
-      for (int depth = 1; depth <= std::min(drafted_, n + 1); ++depth)
+      for (int depth = 1; depth <= std::min(depth_, n + 1); ++depth)
         acceptance_.note(0, depth, 0, depth <= n);
       if (probing_ && drafted_ > 0) interval_ = n > 0 ? 1 : std::min(2 * interval_, kLastProbe);
     }
@@ -169,7 +170,7 @@ class AdaptiveDrafter final : public Drafter {
       else if (credit_ < allowance_)
         credit_ += kAllowance * emitted;
     }
-    drafted_ = 0;
+    drafted_ = depth_ = 0;
     side_ = 0;
     tree_size_ = 1;
   }
@@ -188,6 +189,7 @@ class AdaptiveDrafter final : public Drafter {
   double credit_ = 0, allowance_ = 0;
   bool side_tried_ = false;
   double spent_ = 0;                          // by the last step that drafted
+  int depth_ = 0;                             // of its draft
   int drafted_ = 0, lag_ = 1, interval_ = 1;  // lag_: tokens since the last draft
   bool probing_ = false;
   bool asked_ = false;  // the drafter, which has not completed its draft

@@ -52,6 +52,11 @@ template <typename Shape>
 RejectionRule rejection_of(const Shape& shape) {
   if constexpr (requires { shape.draft.rule; })
     return rejection_by(shape.draft.rule);
+  else if constexpr (requires {
+                       shape.rule;
+                       shape.paths;
+                     })
+    return rejection_by(shape.rule, shape.paths);
   else if constexpr (requires { shape.rule; })
     return rejection_by(shape.rule);
   else

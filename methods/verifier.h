@@ -10,7 +10,9 @@
 //   (SpecInfer, Miao et al. 2024, arXiv 2305.09781, section 4.3);
 // - whole paths (RejectionRule::whole_paths), for drawn drafts: block verification of a chain (Sun
 //   et al. 2024, arXiv 2403.10444, algorithm 2), traversal verification of a tree (Weng et al.
-//   2025, arXiv 2505.12398), which is the former where the tree is a chain. Below.
+//   2025, arXiv 2505.12398), which is the former where the tree is a chain. Below;
+// - several paths (RejectionRule::iid_paths), for chains drawn independently: the greatest of them
+//   in an order, then block verification of it. Below.
 //
 // Greedy sampling walks, whatever the draft. Otherwise each visited node decides: sample and match
 // when none of its children has a distribution, rejection when they have. A child without one
@@ -27,6 +29,7 @@
 #include "engine/base/rng.h"
 #include "engine/sampling.h"
 #include "engine/session.h"
+#include "methods/greedy_paths.h"
 #include "methods/token_tree.h"
 
 namespace evalrun::methods {
@@ -52,6 +55,17 @@ namespace evalrun::methods {
 // and the next token has max(p_i p(x) - q(x), 0) / R_i: not the residual max(p - q, 0) of a token.
 // The expected number of accepted tokens is at least that of rejection token by token, on a chain
 // the most that any lossless rule of p and q has (theorem 2 there).
+//
+// Several paths. K chains are drawn from q independently; those that begin alike share nodes, and
+// every chain ends where what it has drawn says so (at a length, or in doubt), not because of the
+// others. One of them is taken: the greatest in an order of all paths that p and q before each
+// token fix. It is one draw from a chain q' that is known (methods/greedy_paths.h). So whole paths
+// are tested as above, of this chain alone, with q' for q. Lossless by the same argument. With K =
+// 1 this is block verification. Nodes that the taken path leaves out are refused untested. The idea
+// is greedy multi-path block verification (Thomas and Pal 2026, arXiv 2602.16961): a path is taken
+// of several drawn alike, and block-verified by the law that taking gives it. We had the paper's
+// abstract and not its algorithm: order and equations here are our own derivation. They need not
+// accept as much as the paper's, and nothing says that more paths accept more tokens in every case.
 
 // The target's logits after a node, or the index of the largest of them, or a draw from its
 // distribution.
@@ -169,6 +183,9 @@ struct RejectionRule {
   // Whole paths are tested instead of one token after the other, where anything was drawn. Above,
   // with min(q, accept_scale w) for what is accepted.
   bool whole_paths = false;
+  // With whole_paths: the tree is so many chains drawn independently, where anything was drawn.
+  // Above. 0 = it is not.
+  int iid_paths = 0;
 };
 
 class Verifier {
@@ -176,7 +193,11 @@ class Verifier {
   explicit Verifier(const engine::SamplingParams& sampling,
                     Siblings siblings = Siblings::kWithoutReplacement,
                     std::optional<TypicalAcceptance> typical = {}, RejectionRule rule = {})
-      : sampling_(sampling), siblings_(siblings), typical_(typical), rule_(rule) {}
+      : sampling_(sampling),
+        siblings_(siblings),
+        typical_(typical),
+        rule_(rule),
+        greedy_paths_(rule.iid_paths) {}
   struct Result {
     std::span<const int> path;  // accepted nodes in order, root excluded; valid until the next call
     int32_t bonus;              // token the target supplies after the path
@@ -198,6 +219,7 @@ class Verifier {
     path_.reserve(static_cast<size_t>(depth));
     alive_.reserve(static_cast<size_t>(depth));
     next_.reserve(static_cast<size_t>(depth));
+    sibling_tokens_.reserve(static_cast<size_t>(depth));
   }
 
  private:
@@ -211,6 +233,7 @@ class Verifier {
                       UniformSource& uniform, int max_accepted);
   bool accept_path(PathWalk& walk, int node, double share);
   bool accept_below(PathWalk& walk, int child, PathLevel& here, double& share);
+  int next_of_taken(const PathWalk& walk, int node, PathLevel& here);
   Result verify_typical(const TokenTree& tree, const TargetView& target);
   void match(const TokenTree& tree, int32_t token);
   void note_path(const TokenTree& tree);
@@ -221,6 +244,8 @@ class Verifier {
   std::optional<TypicalAcceptance> typical_;
   RejectionRule rule_;
   std::vector<PathLevel> levels_;
+  GreedyPaths greedy_paths_;
+  std::vector<int32_t> sibling_tokens_;  // of one node's children
   std::vector<double> log_prob_;  // typical: of the path to each node, -inf where it is refused
   std::vector<int> path_;
   std::vector<int> alive_, next_;  // nodes whose root paths hold the tokens so far; ascending

@@ -34,6 +34,7 @@ class DecidesOtherwise {
     sampling.top_p = std::min(sampling.top_p, other_.top_p);
     RejectionRule rule = other_.rule;
     rule.whole_paths = verdict.rule.whole_paths;
+    rule.iid_paths = verdict.rule.iid_paths;
     Verifier verifier(sampling, verdict.drafter.siblings(), {}, rule);
     KeyedUniforms uniform(verdict.context.chance);
     uniform.begin_step(verdict.position);

@@ -27,7 +27,9 @@ bool Verifier::accept_path(PathWalk& walk, int node, double share) {
   int child = depth < walk.deepest ? tree.next_child(node, node) : -1;
   const bool inner = child >= 0;
   if (inner) engine::warp(walk.target.logits(node), sampling_, here.p, scratch_);
-  for (; child >= 0 && share > 0; child = tree.next_child(node, child))
+  const bool one = rule_.iid_paths > 0;
+  if (inner && one) child = next_of_taken(walk, node, here);
+  for (; child >= 0 && share > 0; child = one ? -1 : tree.next_child(node, child))
     if (accept_below(walk, child, here, share)) return true;
   if (node > 0) {
     walk.uniform.at_path(node);
@@ -38,6 +40,20 @@ bool Verifier::accept_path(PathWalk& walk, int node, double share) {
     engine::warp(walk.target.logits(node), sampling_, here.p, scratch_);
   walk.end = node;
   return true;
+}
+
+// Of several paths: the child that the taken one has. Leaves its law in here.q.
+int Verifier::next_of_taken(const PathWalk& walk, int node, PathLevel& here) {
+  const TokenTree& tree = walk.tree;
+  const int first = tree.next_child(node, node);
+  sibling_tokens_.clear();
+  for (int child = first; child >= 0; child = tree.next_child(node, child))
+    sibling_tokens_.push_back(tree.token[static_cast<size_t>(child)]);
+  const std::span<const double> q = walk.q_of(first);
+  EVALRUN_CHECK(!q.empty(), "node {}: one of several drawn paths has no distribution", first);
+  const size_t taken = greedy_paths_.step(here.p, q, sibling_tokens_, here.q);
+  here.drawn = true;
+  return tree.child(node, sibling_tokens_[taken]);
 }
 
 // The paths through one child of the node whose level is `here`. Where none is accepted, `here` and
@@ -52,7 +68,7 @@ bool Verifier::accept_below(PathWalk& walk, int child, PathLevel& here, double& 
     left = exclude(here.p, share, token);
   } else {
     // A copy, because a look at another node may change what `given` views.
-    if (!here.drawn || siblings_ == Siblings::kIndependent)
+    if (rule_.iid_paths == 0 && (!here.drawn || siblings_ == Siblings::kIndependent))
       here.q.assign(given.begin(), given.end());
     here.drawn = true;
     EVALRUN_CHECK(token < here.q.size() && here.q[token] > 0,
@@ -72,6 +88,7 @@ bool Verifier::accept_below(PathWalk& walk, int child, PathLevel& here, double& 
 Verifier::Result Verifier::verify_paths(const TokenTree& tree, const TargetView& target, QOf q_of,
                                         UniformSource& uniform, int max_accepted) {
   levels_.resize(std::max(levels_.size(), static_cast<size_t>(tree.depth()) + 1));
+  greedy_paths_.start();
   PathWalk walk{tree, target, q_of, uniform, max_accepted + 1};
   const bool accepted = accept_path(walk, 0, 1);
   EVALRUN_CHECK(accepted, "the root was not accepted");

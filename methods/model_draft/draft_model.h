@@ -25,8 +25,9 @@ class DraftModel final : public DraftGroup {
 
   int room() const override { return engine::kMaxRows / kMostRows; }
   void begin() override;
-  // A chain of at most kMostRows rows, which is committed. Returns the number of its part.
-  static constexpr int kMostRows = 2;
+  // A chain of at most kMostRows rows (the last draft's tokens that are new to the session), which
+  // is committed. Returns the number of its part.
+  static constexpr int kMostRows = 8;
   size_t add(engine::Session& session, const engine::ForwardRequest& chain, int sequence);
   void run() override;
   // Valid until the session's next forward, prefill or product.

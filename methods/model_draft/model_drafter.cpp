@@ -1,6 +1,8 @@
 #include "methods/model_draft/model_drafter.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -18,15 +20,22 @@ ModelDrafter::ModelDrafter(std::shared_ptr<DraftModel> model,
       shared_options_(std::move(options)),
       options_(*shared_options_),
       slot_(slot),
-      length_(options_.length) {
+      length_(options_.length),
+      most_(std::min(options_.length.schedule == DraftLengthRule::Schedule::kConstant
+                         ? options_.length.k
+                         : options_.length.most,
+                     (engine::kMaxRows - 1) / std::max(options_.paths, 1))) {
   EVALRUN_CHECK(slot < model_->slots(), "slot {}, built for {}", slot, model_->slots());
   EVALRUN_CHECK(options_.common_vocab >= 1 && options_.common_vocab <= options_.draft_vocab);
   EVALRUN_CHECK(options_.ids.empty() ||
                 options_.ids.size() == static_cast<size_t>(options_.common_vocab));
-  q_.resize(static_cast<size_t>(options_.length.schedule == DraftLengthRule::Schedule::kConstant
-                                    ? options_.length.k
-                                    : options_.length.most));
+  EVALRUN_CHECK(options_.paths >= 1 && options_.paths <= kMostPaths, "{} paths", options_.paths);
+  // The root's, and one for each node that goes on.
+  q_.resize(static_cast<size_t>(1 + options_.paths * (most_ - 1)));
   rows_.reserve(DraftModel::kMostRows);
+  for (std::vector<int>* nodes : {&open_, &held_})
+    nodes->reserve(static_cast<size_t>(options_.paths * most_));
+  drawn_.reserve(static_cast<size_t>(options_.paths * most_));
 }
 
 std::unique_ptr<Drafter> ModelDrafter::another(int slot) const {
@@ -40,6 +49,8 @@ void ModelDrafter::start(const GenerationContext& context) {
   sampling_ = context.sampling;
   if (!sampling_.greedy() && options_.temperature) sampling_.temperature = *options_.temperature;
   rule_ = rule_in(options_.rule, context.sampling);
+  paths_ = options_.rule == DraftRule::kManyPaths && rejects() ? options_.paths : 1;
+  target_capacity_ = context.target->capacity();
   chance_ = context.chance;
   prompt_ = context.prompt.size();
   length_.start();
@@ -78,7 +89,7 @@ engine::ForwardRequest ModelDrafter::request() {
     row.best = last && (by_top() || keeps_) && length_.watches_confidence();
     row.top = last && by_top() && !row.best;
     row.logits = last && !by_top() && !keeps_;
-    if (last && keeps_) row.uniform = draft_number(drafted_);
+    if (last && keeps_) row.uniform = draft_number(0);
     rows_.push_back(row);
   }
   engine::ForwardRequest request;
@@ -87,7 +98,7 @@ engine::ForwardRequest ModelDrafter::request() {
   request.log_sums = true;
   if (!options_.skip.empty()) request.skip = &options_.skip;
   if (keeps_) {
-    draw_ = {static_cast<int32_t>(rows_.size()) - 1, dist(drafted_), {&rows_.back().uniform, 1}};
+    draw_ = {static_cast<int32_t>(rows_.size()) - 1, dist(forwards_), {&rows_.back().uniform, 1}};
     request.sampling = &sampling_;
     request.dists = model_->dists().store();
     request.distribution_draws = {&draw_, 1};
@@ -114,59 +125,85 @@ int32_t ModelDrafter::read(const engine::ForwardResult& result, double& confiden
     return id_of(scores.best[0].token);
   }
   const auto logits = result.logits_row(last).first(static_cast<size_t>(options_.common_vocab));
-  const int32_t output = choose(logits, drafted_);
+  const int32_t output = choose(logits);
   if (length_.watches_confidence())
     confidence = std::exp(static_cast<double>(logits[static_cast<size_t>(output)]) -
                           engine::log_sum(logits));
   return id_of(output);
 }
 
-int32_t ModelDrafter::choose(std::span<const float> logits, int level) {
+int32_t ModelDrafter::choose(std::span<const float> logits) {
   if (!draws()) return engine::argmax(logits);
   if (rule_ == DraftRule::kGumbel) {
-    engine::draw_by_noise(logits, sampling_, chance_.target(position() + level), 1, options_.ids,
+    engine::draw_by_noise(logits, sampling_, chance_.target(position() + level_), 1, options_.ids,
                           outputs_, scratch_);
     return outputs_.front();
   }
-  std::vector<double>& q = q_[static_cast<size_t>(level)];
+  return engine::draw(draw_from(logits), draft_number(0));
+}
+
+std::span<const double> ModelDrafter::draw_from(std::span<const float> logits) {
+  std::vector<double>& q = q_[static_cast<size_t>(forwards_)];
   if (options_.ids.empty() && rejects()) {
     engine::warp(logits, sampling_, q, scratch_);
-    return engine::draw(q, draft_number(level));
+    return q;
   }
   engine::warp(logits, sampling_, drawn_from_, scratch_);
-  if (!rejects()) return engine::draw(drawn_from_, draft_number(level));
+  if (!rejects()) return drawn_from_;
   q.assign(static_cast<size_t>(options_.draft_vocab), 0.0);
   for (size_t i = 0; i < drawn_from_.size(); ++i)
     q[static_cast<size_t>(options_.ids[i])] = drawn_from_[i];
-  return engine::draw(drawn_from_, draft_number(level));
+  return drawn_from_;
 }
 
 void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, TokenTree&) {
   root_ = static_cast<int>(sequence.size()) - 1;
-  drafted_ = 0;
+  drafted_ = forwards_ = 0;
   drafting_ = false;
+  drawn_.clear();
+  open_.clear();
+  held_.clear();
   asked_ = std::min({length_.length(), max_depth, session_->capacity() - root_});
+  // All paths whole: which of their nodes there is room for must not depend on what was drawn.
+  if (paths_ > 1)
+    asked_ = std::min(
+        asked_,
+        (std::min(static_cast<int>(engine::kMaxRows), target_capacity_ - root_) - 1) / paths_);
   if (!able_ || asked_ <= 0) return;
   // New since the last draft: the root. When all draft tokens were accepted, the last of them comes
-  // before it, because it was not fed then. There are more where steps went by without a draft.
+  // before it, because it was not fed then. There are more where steps went by without a draft, or
+  // where the accepted path is not the last that was drafted.
   const int length = session_->length(sequence_);
   fresh_ = sequence.subspan(static_cast<size_t>(length));
   EVALRUN_CHECK(!fresh_.empty(), "the drafting model is ahead of the text");
   able_ = std::all_of(fresh_.begin(), fresh_.end(), [this](int32_t t) { return known(t); }) &&
           length + static_cast<int>(fresh_.size()) <= session_->capacity();
   if (!able_) return;
-  if (fresh_.size() > static_cast<size_t>(DraftModel::kMostRows)) {
+  if (fresh_.size() > (paths_ > 1 ? size_t{DraftModel::kMostRows} : kChainRows)) {
     session_->prefill(fresh_.first(fresh_.size() - 1), sequence_);
     fresh_ = fresh_.last(1);
   }
-  wanted_ = asked_;
-  node_ = 0;
+  node_ = level_ = 0;
+  open_.push_back(0);
   drafting_ = true;
 }
 
-bool ModelDrafter::stage(TokenTree&) {
+void ModelDrafter::go_on(const TokenTree& tree) {
+  node_ = open_.back();
+  open_.pop_back();
+  if (node_ == 0) return;  // fresh_ is what draft() has found
+  level_ = tree.level[static_cast<size_t>(node_)];
+  const int before = root_ + level_;
+  if (session_->length(sequence_) > before) session_->rewind(before, sequence_);
+  held_.resize(static_cast<size_t>(level_ - 1));
+  held_.push_back(node_);
+  fresh_ = {&tree.token[static_cast<size_t>(node_)], 1};
+}
+
+bool ModelDrafter::stage(TokenTree& tree) {
   if (!drafting_) return false;
-  if (drafted_ < wanted_) {
+  if (!open_.empty()) {
+    go_on(tree);
     part_ = model_->add(*session_, request(), sequence_);
     return true;
   }
@@ -177,16 +214,53 @@ bool ModelDrafter::stage(TokenTree&) {
 }
 
 void ModelDrafter::take(TokenTree& tree) {
-  double confidence = 1;
-  node_ = tree.add(read(model_->part(part_), confidence), node_);
-  ++drafted_;
-  fresh_ = {&tree.token[static_cast<size_t>(node_)], 1};
-  if (length_.stops_behind(confidence)) wanted_ = drafted_;
+  if (paths_ > 1) {
+    read_paths(model_->part(part_), tree);
+  } else {
+    double confidence = 1;
+    const int32_t token = read(model_->part(part_), confidence);
+    add_node(tree, token, 1, confidence);
+  }
+  ++forwards_;
+}
+
+void ModelDrafter::add_node(TokenTree& tree, int32_t token, uint32_t paths, double confidence) {
+  const int node = tree.add(token, node_);
+  drawn_.push_back({forwards_, {level_, std::countr_zero(paths)}, paths});
+  drafted_ = std::max(drafted_, level_ + 1);
+  if (level_ + 1 < asked_ && !length_.stops_behind(confidence)) open_.push_back(node);
+}
+
+// One token for each path through the node at hand; paths that draw the same one stay together.
+// Whether they go on depends on the token alone.
+void ModelDrafter::read_paths(const engine::ForwardResult& result, TokenTree& tree) {
+  const auto logits = result.logits_row(static_cast<int>(rows_.size()) - 1)
+                          .first(static_cast<size_t>(options_.common_vocab));
+  const std::span<const double> law = draw_from(logits);
+  const double log_sum = length_.watches_confidence() ? engine::log_sum(logits) : 0;
+  const uint32_t here = node_ == 0 ? (uint32_t{1} << paths_) - 1 : drawn(node_).paths;
+  std::array<int32_t, kMostPaths> outputs{};
+  for (int path = 0; path < paths_; ++path)
+    if (((here >> path) & 1) != 0)
+      outputs[static_cast<size_t>(path)] = engine::draw(law, draft_number(path));
+  for (uint32_t left = here; left != 0;) {
+    const int32_t output = outputs[static_cast<size_t>(std::countr_zero(left))];
+    uint32_t with_it = 0;
+    for (int path = 0; path < paths_; ++path)
+      if (((left >> path) & 1) != 0 && outputs[static_cast<size_t>(path)] == output)
+        with_it |= uint32_t{1} << path;
+    const double confidence =
+        length_.watches_confidence()
+            ? std::exp(static_cast<double>(logits[static_cast<size_t>(output)]) - log_sum)
+            : 1;
+    add_node(tree, id_of(output), with_it, confidence);
+    left &= ~with_it;
+  }
 }
 
 std::span<const double> ModelDrafter::q_of(int node) const {
   if (!rejects() || keeps_) return {};
-  return q_[static_cast<size_t>(node) - 1];
+  return q_[static_cast<size_t>(drawn(node).forward)];
 }
 
 void ModelDrafter::accepted(std::span<const int> path, int32_t) {
@@ -195,7 +269,8 @@ void ModelDrafter::accepted(std::span<const int> path, int32_t) {
   drafted_ = 0;
   engine::Session* const own = model_->own();
   if (!able_ || own == nullptr) return;
-  own->rewind(std::min(own->length(sequence_), root_ + 1 + static_cast<int>(path.size())),
+  const auto shared = std::mismatch(path.begin(), path.end(), held_.begin(), held_.end()).first;
+  own->rewind(std::min(own->length(sequence_), root_ + 1 + static_cast<int>(shared - path.begin())),
               sequence_);
 }
 

@@ -1,9 +1,14 @@
-// Drafts a chain with a model: a second, smaller one with a session of its own (SpS), or the target
-// itself with sublayers left out (self-speculative decoding), which drafts in the target's session
-// and rewinds it. Greedy decoding takes the drafting model's argmax. Sampling draws from its warped
-// distribution, by the rule that is asked for (methods/draft_rule.h); for rejection the row is
-// kept, on the device where both models are on one. The slots of a batch draft token by token
-// together.
+// Drafts a chain, or several drawn alike, with a model: a second, smaller one with a session of its
+// own (SpS), or the target itself with sublayers left out (self-speculative decoding), which drafts
+// in the target's session and rewinds it. Greedy decoding takes the drafting model's argmax.
+// Sampling draws from its warped distribution, by the rule that is asked for
+// (methods/draft_rule.h); for rejection the row is kept, on the device where both models are on
+// one. The slots of a batch draft token by token together.
+//
+// Several chains (verify=gbv) are drawn each by numbers of its own, and those that begin alike
+// share nodes. So a forward of the drafting model is spent on each node that goes on, once. They
+// are drawn depth first: the session holds the path to the node at hand, and is rewound where the
+// next node is on another.
 //
 // Vocabularies: ids mean the same in both models, but the widths of the logits may differ by
 // padding. Draft logits are cut to the common width before the softmax; the target's stay whole, so
@@ -25,15 +30,20 @@ namespace evalrun::methods {
 
 // Of the parameter verify=.
 inline const std::vector<base::Named<DraftRule>> kRules = {
-    {"auto", DraftRule::kAuto},     {"rejection", DraftRule::kRejection},
-    {"block", DraftRule::kPaths},   {"match", DraftRule::kMatch},
-    {"argmax", DraftRule::kArgmax}, {"gumbel", DraftRule::kGumbel}};
+    {"auto", DraftRule::kAuto},    {"rejection", DraftRule::kRejection},
+    {"block", DraftRule::kPaths},  {"gbv", DraftRule::kManyPaths},
+    {"match", DraftRule::kMatch},  {"argmax", DraftRule::kArgmax},
+    {"gumbel", DraftRule::kGumbel}};
 inline constexpr const char* kRuleText =
     "when sampling: rejection of drawn drafts; block, rejection that tests whole "
-    "drafts (block verification, never accepts less on average); match, drawn drafts that the "
-    "target draws too; "
+    "drafts (block verification, never accepts less on average); gbv, the same of one of several "
+    "drafts drawn alike (see paths); match, drawn drafts that the target draws too; "
     "argmax, the draft's likeliest tokens that the target draws; gumbel, drafts by the target's "
     "noise (--sampler gumbel); auto = gumbel where the run has it, else rejection";
+
+inline constexpr int kMostPaths = 8;
+inline constexpr const char* kPathsText =
+    "drafts of verify=gbv, each drawn by itself; those that begin alike share rows";
 
 class ModelDrafter final : public Drafter {
  public:
@@ -48,6 +58,7 @@ class ModelDrafter final : public Drafter {
     engine::SkipSet skip;               // sublayers a draft leaves out
     double cost = 0;                    // of a drafted token, in plain steps of the target
     int slots = 1;                      // sequences that are decoded at once
+    int paths = 1;                      // 1..kMostPaths, drawn by kManyPaths
   };
   // Slot 0 of those that the session has sequences for. Without a session the target's own is used.
   ModelDrafter(std::unique_ptr<engine::Session> session, const Options& options);
@@ -62,11 +73,12 @@ class ModelDrafter final : public Drafter {
   engine::DistributionStore* dists() const override {
     return keeps_ ? model_->dists().store() : nullptr;
   }
-  int distribution_of(int node) const override { return keeps_ ? dist(node - 1) : -1; }
-  DraftDraw draw_of(int node) const override { return {node - 1, 0}; }
+  int distribution_of(int node) const override { return keeps_ ? dist(drawn(node).forward) : -1; }
+  // List: the level that it was drawn after. Draw: the first path that has it.
+  DraftDraw draw_of(int node) const override { return drawn(node).draw; }
   void accepted(std::span<const int> path, int32_t bonus) override;
   LargestStep largest_step() const override {
-    return {.rows = 1 + static_cast<int>(q_.size()),
+    return {.rows = 1 + options_.paths * most_,
             .draft_cost = options_.cost,
             .draft_rows = std::vector<int>(q_.size(), 1)};
   }
@@ -86,11 +98,17 @@ class ModelDrafter final : public Drafter {
   engine::ForwardRequest request();
   // The token drafted after them and, when asked for, how sure the model is of it.
   int32_t read(const engine::ForwardResult& result, double& confidence);
-  int32_t choose(std::span<const float> logits, int level);  // the output chosen
+  int32_t choose(std::span<const float> logits);  // the output chosen
+  // What outputs are drawn from, and where drafts are rejected by it the row that q_of() returns.
+  std::span<const double> draw_from(std::span<const float> logits);
+  void read_paths(const engine::ForwardResult& result, TokenTree& tree);
+  void add_node(TokenTree& tree, int32_t token, uint32_t paths, double confidence);
+  // The next of open_ as the node at hand, with the session before its token.
+  void go_on(const TokenTree& tree);
   bool draws() const { return rule_ != DraftRule::kArgmax; }
   // Of the answer's token that the first draft token is for.
   int64_t position() const { return root_ + 1 - static_cast<int64_t>(prompt_); }
-  double draft_number(int level) const { return chance_.draft(position(), level, 0); }
+  double draft_number(int path) const { return chance_.draft(position(), level_, path); }
   bool rejects() const { return rule_ == DraftRule::kRejection; }
   bool can_keep_dists(const GenerationContext& context) const;
   // Whether the draft model's own top token is all that is wanted, and none of its ids is cut.
@@ -100,9 +118,11 @@ class ModelDrafter final : public Drafter {
   int32_t id_of(int32_t output) const {
     return options_.ids.empty() ? output : options_.ids[static_cast<size_t>(output)];
   }
-  int dist(int level) const { return model_->dists().first(slot_) + level; }
+  int dist(int forward) const { return model_->dists().first(slot_) + forward; }
   bool known(int32_t token) const { return token >= 0 && token < options_.draft_vocab; }
 
+  // New tokens of a chain, in one forward.
+  static constexpr size_t kChainRows = 2;
   const std::shared_ptr<DraftModel> model_;
   const std::shared_ptr<const Options> shared_options_;
   const Options& options_;
@@ -113,16 +133,28 @@ class ModelDrafter final : public Drafter {
   engine::SamplingParams sampling_;      // of the draft
   DraftRule rule_ = DraftRule::kArgmax;  // in this run
   base::KeyedChance chance_;
-  size_t prompt_ = 0;                   // tokens
-  bool able_ = true;                    // every token so far is known to the draft model
-  int root_ = 0;                        // position of the root of the last draft
-  int asked_ = 0, drafted_ = 0;         // by the last draft
-  int wanted_ = 0;                      // the same, less where drafting stopped early
-  bool drafting_ = false;               // the current draft is not complete
-  std::span<const int32_t> fresh_;      // tokens that the next forward takes
-  int node_ = 0;                        // the last one drafted
+  size_t prompt_ = 0;               // tokens
+  int target_capacity_ = 0;         // tokens of the target's sequence
+  bool able_ = true;                // every token so far is known to the draft model
+  int root_ = 0;                    // position of the root of the last draft
+  int asked_ = 0, drafted_ = 0;     // levels, by the last draft
+  bool drafting_ = false;           // the current draft is not complete
+  std::span<const int32_t> fresh_;  // tokens that the next forward takes
+  int paths_ = 1;                   // in this run
+  int node_ = 0, level_ = 0;        // that is drafted from
+  int forwards_ = 0;                // of this draft before the one at hand
+  struct Drawn {
+    int forward = 0;  // that it was drawn from
+    DraftDraw draw;
+    uint32_t paths = 1;  // bits: those that have it
+  };
+  const Drawn& drawn(int node) const { return drawn_[static_cast<size_t>(node) - 1]; }
+  std::vector<Drawn> drawn_;            // [node - 1]
+  std::vector<int> open_;               // nodes that go on, the next one last
+  std::vector<int> held_;               // those after the root that the session holds, by level
   size_t part_ = 0;                     // of the group's forward
-  std::vector<std::vector<double>> q_;  // [depth], rows of this step's draft
+  const int most_;                      // levels that rows are kept for
+  std::vector<std::vector<double>> q_;  // [forward], rows of this step's draft
   bool keeps_ = false;                  // the same on the device instead
   std::vector<double> drawn_from_;      // over a draft's own outputs
   std::vector<int32_t> outputs_;

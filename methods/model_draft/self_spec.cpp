@@ -20,6 +20,7 @@ struct SelfSpecOptions {
   bool adaptive_threshold = true, carry_threshold = false;
   std::string attention = "auto", mlp = "auto";
   int k = 12;
+  int paths = 2;
   double threshold = 0.6;
   DraftRule rule = DraftRule::kAuto;
 };
@@ -36,6 +37,7 @@ std::unique_ptr<Drafter> self_spec_drafter(const SelfSpecOptions& options,
   drafting.length.carry_threshold = options.carry_threshold;
   drafting.draft_vocab = drafting.common_vocab = context.target->config().vocab_size;
   drafting.rule = options.rule;
+  if (options.rule == DraftRule::kManyPaths) drafting.paths = options.paths;
   drafting.slots = context.slots;
   drafting.skip = skip_set(options.attention, options.mlp, context.target->config());
   drafting.cost = kept_share(drafting.skip, context.target->config());
@@ -68,6 +70,7 @@ MethodInfo self_speculative_method() {
           .with(&ParamInfo::steps_at, {"true", StepReproducibility::kCarryState})
           .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "longest draft, in tokens")
           .add("mlp", &Shape::mlp, list + "MLP: auto, none or a list like 8-15+20")
+          .add("paths", &Shape::paths, {1, kMostPaths}, kPathsText)
           .add("threshold", &Shape::threshold, {0, 1},
                "drafting stops after a token the draft gives less probability; 0 = never")
           .choice("verify", &Shape::rule, kRules, kRuleText);

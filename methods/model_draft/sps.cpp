@@ -38,6 +38,7 @@ struct SpsOptions {
   bool narrow_kv = false;                                        // of draft=self
   double draft_temperature = 0;
   int k = 4, k_max = 20;
+  int paths = 2;
   DraftLengthRule::Schedule schedule = DraftLengthRule::Schedule::kConstant;
   DraftRule rule = DraftRule::kAuto;
   AdapterOptions adapter;  // of draft=trained
@@ -192,6 +193,7 @@ std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuil
   if (draft->config().max_context > 0)
     session.max_tokens = std::min(session.max_tokens, draft->config().max_context);
   drafting.rule = options.rule;
+  if (options.rule == DraftRule::kManyPaths) drafting.paths = options.paths;
   drafting.length.schedule = options.schedule;
   drafting.length.k = options.k;
   drafting.length.most = std::max(options.k, options.k_max);
@@ -237,6 +239,7 @@ MethodInfo speculative_sampling_method() {
                "temperature of the draft when sampling; 0 = the target's")
           .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "draft length (gamma), in tokens")
           .add("k_max", &Shape::k_max, {1, engine::kMaxRows - 1}, "longest draft of the heuristic")
+          .add("paths", &Shape::paths, {1, kMostPaths}, kPathsText)
           .choice("schedule", &Shape::schedule,
                   {{"constant", Schedule::kConstant},
                    {"transient", Schedule::kTransient},

@@ -8,12 +8,14 @@
 #include <span>
 #include <utility>
 
+#include "methods/greedy_paths.h"
 #include "runners/verify/plain_distribution.h"
 
 namespace evalrun::runners {
 namespace {
 
 using Verdict = methods::SpeculativeMethod::Verdict;
+using methods::TokenTree;
 
 long double mass_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0L);
@@ -40,9 +42,12 @@ class PathReplay {
     here.slack = slack;
     if (level < deepest_ && has_children(node)) {
       if (!enter(node, here)) return false;
+      const int taken = verdict_.rule.iid_paths > 0 ? taken_child(node, here) : -1;
+      if (stopped()) return false;
       for (double& mass : here.rest) mass *= share;
       for (int child = node + 1; child < verdict_.tree.size(); ++child) {
         if (verdict_.tree.parent[static_cast<size_t>(child)] != node) continue;
+        if (taken >= 0 && child != taken) continue;
         if (passes_below(child, here)) return true;
         if (stopped()) return false;
       }
@@ -82,6 +87,51 @@ class PathReplay {
     return !dist.border;
   }
 
+  // Of several paths: the child that the greatest of them has. Leaves that choice's law in here.q.
+  int taken_child(int node, Here& here) {
+    const TokenTree& tree = verdict_.tree;
+    int taken = -1;
+    const auto first = static_cast<int>(
+        std::find(tree.parent.begin() + node + 1, tree.parent.end(), node) - tree.parent.begin());
+    const std::span<const double> q = verdict_.drafter.q_of(first);
+    const auto mass = static_cast<double>(mass_of(q));
+    std::vector<std::pair<int, size_t>> order;  // class, then the larger id first: from the lowest
+    for (size_t x = 0; x < std::min(q.size(), here.rest.size()); ++x)
+      if (q[x] > 0) order.emplace_back(class_of(here.rest[x], q[x], mass), x);
+    std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first < b.first : a.second > b.second;
+    });
+    here.q.assign(here.rest.size(), 0.0);
+    const long double all = greatest_within(below_, through_);
+    long double lower = below_, next_below = 0, next_through = 0;
+    for (const auto& [its_class, x] : order) {
+      const long double through = through_ * static_cast<long double>(q[x] / mass);
+      here.q[x] = static_cast<double>(greatest_within(lower, through) / all);
+      for (int child = first; child < tree.size(); ++child)
+        if (tree.parent[static_cast<size_t>(child)] == node &&
+            tree.token[static_cast<size_t>(child)] == static_cast<int32_t>(x))
+          taken = child, next_below = lower, next_through = through;
+      lower += through;
+    }
+    below_ = next_below, through_ = next_through;
+    if (taken < 0)
+      audit_.wrong = fmt::format("no child of draft node {} can have been drawn", node);
+    return taken;
+  }
+  // That the greatest of all paths is one of those of mass `through` with `below` under them.
+  long double greatest_within(long double below, long double through) const {
+    const auto n = static_cast<long double>(verdict_.rule.iid_paths);
+    const long double up_to = below + through;
+    return -std::pow(up_to, n) * std::expm1(n * std::log1p(-through / up_to));
+  }
+  int class_of(double p, double q, double mass) {
+    constexpr double kRounding = 2e-13;
+    const int its_class = methods::ratio_class(p, q, mass);
+    audit_.border |= methods::ratio_class(p * (1 - kRounding), q, mass) != its_class ||
+                     methods::ratio_class(p * (1 + kRounding), q, mass) != its_class;
+    return its_class;
+  }
+
   // What passed below a child is given out, whichever of its paths it was.
   bool passes_below(int child, Here& here) {
     const auto at = static_cast<size_t>(verdict_.tree.token[static_cast<size_t>(child)]);
@@ -91,9 +141,11 @@ class PathReplay {
       q[at] = static_cast<double>(here.reach);
     } else {
       const bool independent = verdict_.drafter.siblings() == methods::Siblings::kIndependent;
-      if (here.q.empty() || independent) here.q.assign(reported.begin(), reported.end());
-      ++audit_.drafts;
-      audit_.wrong = wrong_draft(verdict_, child, here.q, chance_);
+      if (verdict_.rule.iid_paths == 0) {  // else taken_child() has set it
+        if (here.q.empty() || independent) here.q.assign(reported.begin(), reported.end());
+        ++audit_.drafts;
+        audit_.wrong = wrong_draft(verdict_, child, here.q, chance_);
+      }
       if (stopped()) return false;
       const long double scale = here.reach / mass_of(here.q);
       for (size_t i = 0; i < std::min(q.size(), here.q.size()); ++i)
@@ -140,7 +192,46 @@ class PathReplay {
   PlainWalk& walk_;
   PathAudit& audit_;
   const int deepest_;
+  // Of several paths: shares of all paths, under the node at hand and through it.
+  long double below_ = 0, through_ = 1;
 };
+
+// The nodes of `tree` that one of several paths has, marked in `on_path`; what is wrong where the
+// tree lacks one of its tokens.
+std::string mark_path(const Verdict& verdict, int path, const base::KeyedChance& chance,
+                      std::vector<bool>& on_path, int64_t& drafts) {
+  const TokenTree& tree = verdict.tree;
+  for (int node = 0, first = tree.next_child(0, 0); first >= 0;
+       first = tree.next_child(node, node)) {
+    const std::span<const double> q = verdict.drafter.q_of(first);
+    const int level = tree.level[static_cast<size_t>(node)];
+    const PlainDraw again =
+        draw_by_inverse(q, chance.draft(verdict.position, level, path), kAuditRounding);
+    ++drafts;
+    const int child = tree.child(node, again.token);
+    node = child >= 0 ? child : tree.child(node, again.near);
+    if (node < 0)
+      return fmt::format("draft path {} has token {} after {} others, and the tree has not", path,
+                         again.token, level);
+    on_path[static_cast<size_t>(node)] = true;
+  }
+  return "";
+}
+
+std::string wrong_paths(const Verdict& verdict, const base::KeyedChance& chance, int64_t& drafts) {
+  const TokenTree& tree = verdict.tree;
+  std::vector<bool> on_path(static_cast<size_t>(tree.size()), false);
+  on_path[0] = true;
+  for (int path = 0; path < verdict.rule.iid_paths; ++path) {
+    std::string wrong = mark_path(verdict, path, chance, on_path, drafts);
+    if (!wrong.empty()) return wrong;
+  }
+  const auto other = std::find(on_path.begin(), on_path.end(), false);
+  if (other == on_path.end()) return "";
+  return fmt::format("draft token {} is on none of the {} paths",
+                     tree.token[static_cast<size_t>(other - on_path.begin())],
+                     verdict.rule.iid_paths);
+}
 
 }  // namespace
 
@@ -162,6 +253,8 @@ std::string wrong_draft(const Verdict& verdict, int child, const std::vector<dou
 PathAudit audit_paths(const Verdict& verdict, const engine::SamplingParams& sampling,
                       const base::KeyedChance& chance, PlainWalk& walk) {
   PathAudit audit;
+  if (verdict.rule.iid_paths > 0) audit.wrong = wrong_paths(verdict, chance, audit.drafts);
+  if (!audit.wrong.empty()) return audit;
   PathReplay(verdict, sampling, chance, walk, audit).passes(0, 1, kAuditRounding);
   return audit;
 }

@@ -4,6 +4,11 @@
 // normalises after each refusal, this one keeps what is still to be given out: `rest`, the mass of
 // each token, of `reach`, all of the mass that comes here. A path that ends here passes with
 // sum(rest) / reach.
+//
+// Of several drawn paths (RejectionRule::iid_paths) all are drawn again, and the tree must be
+// theirs. The one that is taken, and its law, are found by a sort of the tokens after each node and
+// by powers of the mass below; the order's classes alone are methods/greedy_paths.h's, as any order
+// is lossless.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,7 +33,7 @@ struct PathAudit {
   std::vector<double> left;  // the next token is drawn from this, not normalised
   double slack = 0;          // of the draw: how far off the sum of `left` the engine may be
   // A top-p set is full but for rounding (PlainDistribution::border) at a node that was asked:
-  // nothing else is set, and nothing was decided.
+  // nothing else is set, and nothing was decided. Or two ratios are in one class but for rounding.
   bool border = false;
   int undecided = 0;  // tests within rounding, which were followed
   int64_t drafts = 0, tests = 0, refused = 0;

@@ -63,6 +63,9 @@ TEST(LargestStep, ForwardsOfADraftModel) {
   EXPECT_LT(step.draft_cost, 1);
   EXPECT_EQ(rows_of("sps:k=4,draft=layers:1,schedule=heuristic,k_max=9"), 10);
   EXPECT_EQ(rows_of("self_spec:k=12"), 13);
+  const LargestStep paths = largest_of("sps:k=4,draft=layers:1,verify=gbv,paths=3");
+  EXPECT_EQ(paths.rows, 13);
+  EXPECT_EQ(paths.draft_rows.size(), 10u) << "the root's, and three of each path";
 }
 
 TEST(LargestStep, WhatIsAdaptiveHasALimit) {

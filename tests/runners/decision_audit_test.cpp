@@ -179,7 +179,8 @@ TEST_F(AuditTest, FindsEveryPlantedFault) {
                                            "misreport-draft:98%",    "redraw-from-target"};
   for (const char* name :
        {"sps:draft=layers:1,k=3", "medusa:adapter=@medusa,draft=drawn",
-        "sps:draft=layers:1,k=3,verify=block", "medusa:adapter=@medusa,draft=traversal"})
+        "sps:draft=layers:1,k=3,verify=block", "medusa:adapter=@medusa,draft=traversal",
+        "sps:draft=layers:1,k=3,verify=gbv,paths=3"})
     for (const std::string& fault : faults) {
       const DecisionAudit a = faulty(name, fault, 40);
       EXPECT_FALSE(a.first.empty())
@@ -208,10 +209,56 @@ TEST_F(AuditTest, ATokensResidualAfterABlockIsFound) {
   EXPECT_THAT(a.first[0].what, HasSubstr("a draw after the tests of whole paths"));
 }
 
+// Several paths, of which one is verified by the law of another number of them, or as if it were
+// drawn alone.
+TEST_F(AuditTest, ThePathOfAnotherLawIsFound) {
+  for (const int told : {1, 2, 4}) {
+    const auto method = tests::build_method("sps:draft=layers:1,k=3,verify=gbv,paths=3", model_);
+    const auto otherwise = [told](const methods::SpeculativeMethod::Verdict& verdict) {
+      methods::RejectionRule rule = verdict.rule;
+      rule.iid_paths = told;
+      methods::Verifier verifier(verdict.context.sampling, verdict.drafter.siblings(), {}, rule);
+      methods::KeyedUniforms uniform(verdict.context.chance);
+      uniform.begin_step(verdict.position);
+      const auto logits_of = [&](int node) { return verdict.target.logits(node); };
+      const auto q_of = [&](int node) { return verdict.drafter.q_of(node); };
+      const auto result =
+          verifier.verify(verdict.tree, methods::TargetView::with_logits(logits_of), q_of, uniform);
+      verdict.path.assign(1, 0);
+      verdict.path.insert(verdict.path.end(), result.path.begin(), result.path.end());
+      verdict.bonus = result.bonus;
+    };
+    methods::with_verdicts(*method, "a test").set_verdict_hook(otherwise);
+    EXPECT_FALSE(audit(*method, {1.0, 0, 1.0}, 40).audit.first.empty()) << told;
+  }
+}
+
+// Two paths are said to be all, and the tree has a third.
+TEST_F(AuditTest, APathTooManyIsFound) {
+  methods::ModelDrafter::Options options;
+  options.length.k = 3;
+  options.draft_vocab = options.common_vocab = model_->config().vocab_size;
+  options.rule = methods::DraftRule::kManyPaths;
+  options.paths = 3;
+  const auto found = [&](int told) {
+    methods::SpeculativeMethod method(std::make_unique<methods::ModelDrafter>(
+                                          tests::make_session(model_->first_layers(1)), options),
+                                      {},
+                                      methods::rejection_by(methods::DraftRule::kManyPaths, told));
+    return audit(method, {1.0, 0, 1.0}, 5).audit;
+  };
+  ASSERT_FALSE(found(2).first.empty());
+  EXPECT_THAT(found(2).first[0].what, HasSubstr("is on none of the 2 paths"));
+  ASSERT_FALSE(found(4).first.empty());
+  EXPECT_THAT(found(4).first[0].what, HasSubstr("draft path 3 has token"));
+  EXPECT_EQ(found(3).equal, 5);
+}
+
 // One kept draft token fewer than passed, with the target's own draw there.
 TEST_F(AuditTest, APathThatEndsTooEarlyIsFound) {
   for (const char* name :
-       {"sps:draft=layers:1,k=3,verify=block", "medusa:adapter=@medusa,draft=traversal"}) {
+       {"sps:draft=layers:1,k=3,verify=block", "medusa:adapter=@medusa,draft=traversal",
+        "sps:draft=layers:1,k=3,verify=gbv"}) {
     const auto method = tests::build_method(name, model_);
     const auto shorter = [](const methods::SpeculativeMethod::Verdict& verdict) {
       if (verdict.path.size() < 2) return;
@@ -232,7 +279,8 @@ TEST_F(AuditTest, WholePathsStayWithTheHost) {
   const tests::CheapDraws& tried = *device;
   session_ = std::move(device);
   for (const char* name :
-       {"sps:draft=layers:1,k=3,verify=block", "medusa:adapter=@medusa,draft=traversal"}) {
+       {"sps:draft=layers:1,k=3,verify=block", "medusa:adapter=@medusa,draft=traversal",
+        "sps:draft=layers:1,k=3,verify=gbv"}) {
     const auto method = tests::build_method(name, model_);
     decode(*method, sampling, 1);
     EXPECT_EQ(tried.rejection_tests, 0) << name;
