@@ -9,7 +9,11 @@
 namespace evalrun::methods {
 
 ConfidenceTree::ConfidenceTree(const Options& options, const engine::RowCostTable* costs)
-    : options_(options), price_(costs) {
+    : options_(options),
+      price_(costs),
+      growth_(options.total, options.delta, options.delta > 0 ? options.k * options.k : 0) {
+  EVALRUN_CHECK(options.delta == 0 || options.total > 0, "delta {} and as many nodes as pay",
+                options.delta);
   const auto k = static_cast<size_t>(options.k);
   nodes_.reserve(k + static_cast<size_t>(options.levels) * k * k);
   order_.reserve(nodes_.capacity());
@@ -21,12 +25,14 @@ ConfidenceTree::ConfidenceTree(const Options& options, const engine::RowCostTabl
 
 void ConfidenceTree::clear(double cost) {
   nodes_.clear();
+  growth_.clear();
   level_begin_ = 0;
   spent_ = cost;
 }
 
 void ConfidenceTree::add(int parent, int from, int32_t token, double log_prob) {
   nodes_.push_back({token, parent, from, (parent < 0 ? 0 : node(parent).log_prob) + log_prob});
+  if (options_.delta > 0) growth_.add(std::exp(nodes_.back().log_prob));
 }
 
 // Stable: the likelier first, then the one seen first, so that parents stand before children.
@@ -45,6 +51,7 @@ std::span<const int> ConfidenceTree::next_level(double cost, int rows) {
   if (order_.size() > static_cast<size_t>(options_.k))
     order_.resize(static_cast<size_t>(options_.k));
   if (options_.total == 0 && !worth_a_level(cost, rows)) order_.clear();
+  if (options_.delta > 0 && !growth_.grows()) order_.clear();
   expanded_ = order_;
   return expanded_;
 }
@@ -95,7 +102,7 @@ void ConfidenceTree::choose(TokenTree& tree) {
 // 1 + levels times that of one node. A further level is looked at where it costs half a step at
 // most.
 LargestStep ConfidenceTree::largest_step(double cost, std::vector<int> draft_rows) const {
-  const auto& [k, levels, total] = options_;
+  const auto& [k, levels, total, delta] = options_;
   const int seen = k + (levels - 1) * k * k;
   LargestStep step;
   step.rows = 1 + std::min({total > 0 ? total : seen, seen, engine::kMaxRows - 1});

@@ -291,6 +291,9 @@ Parameters<DynamicOptions> dynamic_parameters() {
   return Parameters<DynamicOptions>{}
       .add(adapter_parameters(), &DynamicOptions::adapter)
       .add(Parameters<Draft>{}
+               .add("delta", &Draft::delta, {0, 64},
+                    "one more level only where the last one raised the expected tokens of the best "
+                    "`total` nodes by more (OPT-Tree's threshold); 0 = all levels")
                .add("k", &Draft::k, {1, 64},
                     "choices looked at after a node, and nodes expanded in a level")
                .add("levels", &Draft::levels, {1, 32},
@@ -311,12 +314,17 @@ MethodInfo dynamic_method(const std::string& name, const std::string& weights) {
   const auto parameters = dynamic_parameters();
   info.params = parameters.infos();
   info.check = parameters.bound([name](const DynamicOptions& options) {
-    const auto& [k, levels, total] = options.draft;
+    const auto& [k, levels, total, delta] = options.draft;
     if (k * (levels - 1) >= engine::kMaxRows)
       throw base::usage_error(
           fmt::format("{}: k={} nodes in each of {} levels are more than the {} rows of a forward",
                       name, k, levels, engine::kMaxRows),
           "lower k or levels");
+    if (delta > 0 && total == 0)
+      throw base::usage_error(
+          fmt::format("{}: delta={} goes by the gain of a fixed number of nodes, total=0 has none",
+                      name, delta),
+          "give total, or leave delta out");
   });
   draft_by(info, parameters,
            [weights](const DynamicOptions& options, const MethodBuildContext& context) {
@@ -365,7 +373,9 @@ MethodInfo eagle2_method() {
   info.source = "EAGLE-2, Li et al. 2024, arXiv 2406.16858";
   info.notes =
       "As released: k=10,levels=6,total=59. Confidence is the drafter's own, at temperature 1 "
-      "whatever is sampled; verification is by sample and match.";
+      "whatever is sampled; verification is by sample and match. OPT-Tree (Wang et al. 2024, arXiv "
+      "2406.17276, Algorithm 1) with EAGLE's weights, as in its repository: "
+      "k=60,total=60,levels=9,delta=0.5.";
   return info;
 }
 

@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/base/parse_number.h"
 #include "methods/adaptive.h"
+#include "methods/heads/optimal_tree.h"
 
 namespace evalrun::methods {
 
@@ -79,13 +80,13 @@ std::map<std::string, std::string> adapter_file(const std::string& weights,
 
 GivenTree given_tree(const std::string& who, const std::string& text, const Adapter& adapter,
                      int deepest, const std::string& fallback) {
-  constexpr std::string_view kStored = "stored:";
-  const bool counted = text.starts_with(kStored);
-  if (counted && adapter.tree_paths().empty())
+  constexpr std::string_view kStored = "stored:", kSequoia = "sequoia:";
+  const bool counted = text.starts_with(kStored), optimal = text.starts_with(kSequoia);
+  if ((counted || optimal) && adapter.tree_paths().empty())
     throw base::usage_error(
         fmt::format("{}: tree={}: no tree is stored in {}", who, text, adapter.path()),
         "find one with evalrun tune tree, or give a published tree by name");
-  const bool stored = (counted || text == "auto") && !adapter.tree_paths().empty();
+  const bool stored = (counted || optimal || text == "auto") && !adapter.tree_paths().empty();
   RankTree whole = stored ? rank_tree(who + ": " + adapter.path(), adapter.tree_paths())
                           : parse_rank_tree(who, text == "auto" ? fallback : text);
   if (counted) {
@@ -96,11 +97,18 @@ GivenTree given_tree(const std::string& who, const std::string& text, const Adap
           fmt::format("give stored:1 to stored:{}", whole.size()));
     whole = whole.first(*n);
   }
+  if (optimal) {
+    const auto n = base::parse_number<int>(std::string_view(text).substr(kSequoia.size()));
+    if (!n || *n < 1 || *n >= engine::kMaxRows)
+      throw base::usage_error(fmt::format("{}: tree={} has no number of nodes", who, text),
+                              fmt::format("give sequoia:1 to sequoia:{}", engine::kMaxRows - 1));
+    whole = optimal_tree(positional_acceptance(whole, adapter.tree_gains()), *n);
+  }
   if (whole.depth() > deepest)
     throw base::usage_error(fmt::format("{}: tree '{}' has {} levels, these weights draft {}", who,
                                         text, whole.depth(), deepest),
                             "take a shallower tree, or weights that draft deeper");
-  return {whole, stored && !counted};
+  return {whole, stored && text == "auto"};
 }
 
 RankTree choose_tree(const std::string& who, const std::string& tree, const Adapter& adapter,

@@ -28,7 +28,10 @@ struct DraftOptions {
 Parameters<DraftOptions> draft_parameter();
 inline constexpr const char* kTreeText =
     "auto (of the tree stored with the weights what pays at this machine's T(n)/T(1)), "
-    "stored:N (its first N nodes), a published tree by name, chain:N, or paths: 0+00+1";
+    "stored:N (its first N nodes), sequoia:N (at most N nodes by Sequoia's programme, from what "
+    "its "
+    "ranks bring), a published tree by name, chain:N, delayed:K:L1:L2 (a chain of L1, then K of "
+    "L2), or paths: 0+00+1";
 Parameters<DraftOptions> tree_parameter(const std::string& description = kTreeText);
 
 struct OpenedAdapter {
@@ -57,7 +60,8 @@ GivenTree given_tree(const std::string& who, const std::string& text, const Adap
 // tree=auto: of the stored tree's prefixes the one with the largest
 //   (1 + sum of gains) / (T(1 + nodes) / T(1) + draft_cost(depth)),
 // at most `deepest` levels and at least one node; `fallback` without a stored tree. stored:N: its
-// first N nodes. Anything else is parsed; usage_error when it is deeper than `deepest`.
+// first N nodes. sequoia:N: methods/heads/optimal_tree.h. Anything else is parsed; usage_error when
+// it is deeper than `deepest`.
 RankTree choose_tree(const std::string& who, const std::string& tree, const Adapter& adapter,
                      const MethodBuildContext& context, int deepest,
                      const std::function<double(int depth)>& draft_cost,

@@ -127,7 +127,8 @@ std::string text_of(const Path& path) {
   throw base::usage_error(fmt::format("{}: tree '{}' {}", who, text, what),
                           "give a published tree (" +
                               fmt::format("{}", fmt::join(tree_names(), ", ")) +
-                              "), chain:N, or paths like 0+00+1+01, parents before children");
+                              "), chain:N, delayed:K:L1:L2, or paths like 0+00+1+01, parents "
+                              "before children");
 }
 
 bool digits_only(std::string_view text) {
@@ -185,6 +186,30 @@ class TreeBuilder {
   RankTree tree_;
   std::map<Path, int> node_of_;
 };
+
+// delayed:K:L1:L2, level by level.
+RankTree delayed_tree(const std::string& who, std::string_view text) {
+  const std::vector<std::string> words = base::split(text, ':');
+  if (words.size() != 4) fail(who, text, "is no delayed tree: it has K, L1 and L2");
+  const int branches = number(who, text, words[1]), trunk = number(who, text, words[2]);
+  const int length = number(who, text, words[3]);
+  if (branches < 1 || length < 1) fail(who, text, "is no delayed tree: K and L2 are at least 1");
+  TreeBuilder builder(who, text);
+  Path path;
+  for (int i = 0; i < trunk; ++i) {
+    path.push_back(0);
+    builder.add(path);
+  }
+  const size_t fork = path.size();
+  for (int i = 0; i < length; ++i) {
+    path.push_back(0);
+    for (int branch = 0; branch < branches; ++branch) {
+      path[fork] = branch;
+      builder.add(path);
+    }
+  }
+  return builder.take();
+}
 
 RankTree part_of(const RankTree& whole, const PartTree& part) {
   RankTree tree;
@@ -259,6 +284,7 @@ RankTree parse_rank_tree(const std::string& who, std::string_view text) {
     }
     return builder.take();
   }
+  if (text.starts_with("delayed:")) return delayed_tree(who, text);
   if (text.starts_with("chain:")) {
     const int n = number(who, text, text.substr(6));
     if (n < 1 || n >= engine::kMaxRows) fail(who, text, "is no chain");

@@ -144,7 +144,8 @@ MethodInfo recycling_method() {
                   "before; runs then depend on order")
           .with(&ParamInfo::steps_at, {"warm", StepReproducibility::kCarryState})
           .add("tree", &Shape::tree,
-               "a published tree by name, chain:N, paths (0+00+1), or auto: grown from what is "
+               "a published tree by name, chain:N, delayed:K:L1:L2, paths (0+00+1), or auto: grown "
+               "from what is "
                "accepted in this answer, as large as pays at this machine's T(n)/T(1)")
           .with(&ParamInfo::steps_at, {kGrownByName, StepReproducibility::kFollowMachine});
   info.params = parameters.infos();

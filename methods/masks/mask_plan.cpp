@@ -208,8 +208,10 @@ Parameters<MaskOptions> mask_plan_parameters() {
   return Parameters<MaskOptions>{}
       .add(tree_parameter(
                "auto (of the tree stored with the weights what pays at this machine's T(n)/T(1)), "
-               "stored:N, efficient:K, upper-triangle:K or full:K (K candidates a level), chain:N, "
-               "straightforward (one group, its masks used again; groups= says nothing then), or "
+               "stored:N, sequoia:N, efficient:K, upper-triangle:K or full:K (K candidates a "
+               "level), "
+               "chain:N, delayed:K:L1:L2, straightforward (one group, its masks used again; "
+               "groups= says nothing then), or "
                "paths: 0+00+1"),
            &MaskOptions::draft)
       .add("groups", &MaskOptions::groups,

@@ -7,9 +7,15 @@
 //  - threshold: drafting stops after a token that the drafting model gave less probability than
 //    this, at temperature 1. That token is still submitted, so what is tested does not depend on
 //    its value.
+//  - entropy (SVIP, Zhang et al. 2024, arXiv 2411.18462; the rule and c = 0.15 of the released
+//    program, after the abstract otherwise): drafting stops after a token whose distribution q, at
+//    temperature 1, has sqrt(c H(q)) above this; 1 less the root is the paper's estimate of a lower
+//    bound of its acceptance. The program drafts at most 40 tokens and starts from 0.3. That token
+//    is still submitted.
 //  - adaptive threshold (Zhang et al. 2024, "Draft & Verify", arXiv 2309.08168, section 4.2;
 //    constants of the released program): the threshold follows the acceptance rate.
 #pragma once
+#include <span>
 
 namespace evalrun::methods {
 
@@ -18,9 +24,14 @@ struct DraftLengthRule {
   int k = 4;
   int most = 64;         // a schedule grows no further
   double threshold = 0;  // 0 = no early stop
+  double entropy = 0;    // 0 = no early stop
   bool adapt_threshold = false;
   bool carry_threshold = false;  // from one generation to the next
 };
+
+// Of the distribution that logits give at temperature 1, in nats. Logits of -inf have no part in
+// it.
+double entropy_of(std::span<const float> logits);
 
 class DraftLength {
  public:
@@ -30,6 +41,8 @@ class DraftLength {
   bool watches_confidence() const { return rule_.threshold > 0; }
   bool stops_behind(double probability) const { return probability < threshold_; }
   double threshold() const { return threshold_; }
+  bool watches_entropy() const { return rule_.entropy > 0; }
+  bool stops_at_entropy(double nats) const;
   // After a verification of `drafted` > 0 tokens of which `matched` were accepted; `asked` is what
   // length() and the room after the context allowed.
   void verified(int drafted, int matched, int asked);

@@ -72,9 +72,9 @@ void ModelDrafter::start(const GenerationContext& context) {
 }
 
 // Drafts are drawn on the device by the whole of the draft model's distribution, not where its ids
-// are cut to the target's.
+// are cut to the target's. Nor where the entropy is asked for: it is summed over the logits here.
 bool ModelDrafter::can_keep_dists(const GenerationContext& context) const {
-  return context.may_keep_dists && rejects() &&
+  return context.may_keep_dists && rejects() && !length_.watches_entropy() &&
          session_->options().device == context.target->options().device &&
          options_.common_vocab == session_->model().config().n_logits();
 }
@@ -106,29 +106,32 @@ engine::ForwardRequest ModelDrafter::request() {
   return request;
 }
 
-int32_t ModelDrafter::read(const engine::ForwardResult& result, double& confidence) {
+int32_t ModelDrafter::read(const engine::ForwardResult& result, bool& stops) {
   const int last = static_cast<int>(rows_.size()) - 1;
   if (keeps_) {
     const auto row = static_cast<size_t>(last);
     if (rows_.back().best) {
       // Without temperature: from the likeliest token's, and how far below it this one stands.
       const engine::RowScores scores = result.scores(last);
-      confidence = std::exp(static_cast<double>(scores.best[0].logit) - scores.log_sum) *
-                   std::pow(result.weight[row], sampling_.temperature);
+      stops = length_.stops_behind(
+          std::exp(static_cast<double>(scores.best[0].logit) - scores.log_sum) *
+          std::pow(result.weight[row], sampling_.temperature));
     }
     return result.drawn[row];
   }
   if (rows_.back().top) return id_of(result.top[static_cast<size_t>(last)]);
   if (rows_.back().best) {
     const engine::RowScores scores = result.scores(last);
-    confidence = std::exp(static_cast<double>(scores.best[0].logit) - scores.log_sum);
+    stops =
+        length_.stops_behind(std::exp(static_cast<double>(scores.best[0].logit) - scores.log_sum));
     return id_of(scores.best[0].token);
   }
   const auto logits = result.logits_row(last).first(static_cast<size_t>(options_.common_vocab));
   const int32_t output = choose(logits);
   if (length_.watches_confidence())
-    confidence = std::exp(static_cast<double>(logits[static_cast<size_t>(output)]) -
-                          engine::log_sum(logits));
+    stops = length_.stops_behind(std::exp(static_cast<double>(logits[static_cast<size_t>(output)]) -
+                                          engine::log_sum(logits)));
+  if (length_.watches_entropy()) stops = stops || length_.stops_at_entropy(entropy_of(logits));
   return id_of(output);
 }
 
@@ -217,18 +220,18 @@ void ModelDrafter::take(TokenTree& tree) {
   if (paths_ > 1) {
     read_paths(model_->part(part_), tree);
   } else {
-    double confidence = 1;
-    const int32_t token = read(model_->part(part_), confidence);
-    add_node(tree, token, 1, confidence);
+    bool stops = false;
+    const int32_t token = read(model_->part(part_), stops);
+    add_node(tree, token, 1, stops);
   }
   ++forwards_;
 }
 
-void ModelDrafter::add_node(TokenTree& tree, int32_t token, uint32_t paths, double confidence) {
+void ModelDrafter::add_node(TokenTree& tree, int32_t token, uint32_t paths, bool stops) {
   const int node = tree.add(token, node_);
   drawn_.push_back({forwards_, {level_, std::countr_zero(paths)}, paths});
   drafted_ = std::max(drafted_, level_ + 1);
-  if (level_ + 1 < asked_ && !length_.stops_behind(confidence)) open_.push_back(node);
+  if (level_ + 1 < asked_ && !stops) open_.push_back(node);
 }
 
 // One token for each path through the node at hand; paths that draw the same one stay together.
@@ -238,6 +241,7 @@ void ModelDrafter::read_paths(const engine::ForwardResult& result, TokenTree& tr
                           .first(static_cast<size_t>(options_.common_vocab));
   const std::span<const double> law = draw_from(logits);
   const double log_sum = length_.watches_confidence() ? engine::log_sum(logits) : 0;
+  const bool unsure = length_.watches_entropy() && length_.stops_at_entropy(entropy_of(logits));
   const uint32_t here = node_ == 0 ? (uint32_t{1} << paths_) - 1 : drawn(node_).paths;
   std::array<int32_t, kMostPaths> outputs{};
   for (int path = 0; path < paths_; ++path)
@@ -249,11 +253,11 @@ void ModelDrafter::read_paths(const engine::ForwardResult& result, TokenTree& tr
     for (int path = 0; path < paths_; ++path)
       if (((left >> path) & 1) != 0 && outputs[static_cast<size_t>(path)] == output)
         with_it |= uint32_t{1} << path;
-    const double confidence =
-        length_.watches_confidence()
-            ? std::exp(static_cast<double>(logits[static_cast<size_t>(output)]) - log_sum)
-            : 1;
-    add_node(tree, id_of(output), with_it, confidence);
+    bool stops = unsure;
+    if (length_.watches_confidence())
+      stops = stops || length_.stops_behind(std::exp(
+                           static_cast<double>(logits[static_cast<size_t>(output)]) - log_sum));
+    add_node(tree, id_of(output), with_it, stops);
     left &= ~with_it;
   }
 }

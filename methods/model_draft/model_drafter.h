@@ -96,13 +96,14 @@ class ModelDrafter final : public Drafter {
   ModelDrafter(std::shared_ptr<DraftModel> model, std::shared_ptr<const Options> options, int slot);
   // The fresh tokens as a request, which asks for what follows the last of them.
   engine::ForwardRequest request();
-  // The token drafted after them and, when asked for, how sure the model is of it.
-  int32_t read(const engine::ForwardResult& result, double& confidence);
+  // The token drafted after them. `stops` is set where the draft ends with it: the model is too
+  // unsure.
+  int32_t read(const engine::ForwardResult& result, bool& stops);
   int32_t choose(std::span<const float> logits);  // the output chosen
   // What outputs are drawn from, and where drafts are rejected by it the row that q_of() returns.
   std::span<const double> draw_from(std::span<const float> logits);
   void read_paths(const engine::ForwardResult& result, TokenTree& tree);
-  void add_node(TokenTree& tree, int32_t token, uint32_t paths, double confidence);
+  void add_node(TokenTree& tree, int32_t token, uint32_t paths, bool stops);
   // The next of open_ as the node at hand, with the session before its token.
   void go_on(const TokenTree& tree);
   bool draws() const { return rule_ != DraftRule::kArgmax; }
@@ -113,7 +114,8 @@ class ModelDrafter final : public Drafter {
   bool can_keep_dists(const GenerationContext& context) const;
   // Whether the draft model's own top token is all that is wanted, and none of its ids is cut.
   bool by_top() const {
-    return !draws() && (!options_.ids.empty() || options_.common_vocab == options_.draft_vocab);
+    return !draws() && !length_.watches_entropy() &&
+           (!options_.ids.empty() || options_.common_vocab == options_.draft_vocab);
   }
   int32_t id_of(int32_t output) const {
     return options_.ids.empty() ? output : options_.ids[static_cast<size_t>(output)];

@@ -1,6 +1,7 @@
 // Speculative sampling with a separate draft model (Leviathan et al. 2023, arXiv 2211.17192; Chen
 // et al. 2023, arXiv 2302.01318): drafts of fixed length, of a length that follows the acceptance
-// (the heuristic of transformers' assisted generation), or ended by the draft model's own doubt.
+// (the heuristic of transformers' assisted generation), or ended by the draft model's own doubt
+// (the probability of its token, or the entropy of its distribution).
 // The draft: a model given with --draft, a distilled one (draft=trained, scripts/train draft), the
 // target's own first layers with its final norm and head (draft=layers:N), or the whole target with
 // its weights in fewer bits (draft=self).
@@ -32,7 +33,7 @@ constexpr std::string_view kLayers = "layers:", kSelf = "self";
 
 struct SpsOptions {
   bool adaptive = false;
-  double confidence = 0;
+  double confidence = 0, entropy = 0;
   std::string draft = "file";
   engine::WeightFormat draft_dtype = engine::WeightFormat::kQ4;  // of draft=self
   bool narrow_kv = false;                                        // of draft=self
@@ -198,6 +199,7 @@ std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuil
   drafting.length.k = options.k;
   drafting.length.most = std::max(options.k, options.k_max);
   drafting.length.threshold = options.confidence;
+  drafting.length.entropy = options.entropy;
   if (options.draft_temperature > 0) drafting.temperature = options.draft_temperature;
   drafting.cost = static_cast<double>(draft->streamed_bytes()) /
                   static_cast<double>(context.target->streamed_bytes());
@@ -220,7 +222,7 @@ MethodInfo speculative_sampling_method() {
       "paper. draft=self is quantised self-speculation (QuantSpec, arXiv 2502.10424), with a cache "
       "of its own: the target's weights in draft_dtype draft for the same weights in more bits. "
       "Where the model's file has no more bits than that, both hold much the same values; reports "
-      "mark such rows.";
+      "mark such rows. SVIP (Zhang et al. 2024, arXiv 2411.18462): entropy=0.3,k=40.";
   using Shape = SpsOptions;
   using Schedule = DraftLengthRule::Schedule;
   const auto parameters =
@@ -237,6 +239,10 @@ MethodInfo speculative_sampling_method() {
                   "keys and values of draft=self: as the target's, or int8 (CPU)")
           .add("draft_temperature", &Shape::draft_temperature, {0, 100},
                "temperature of the draft when sampling; 0 = the target's")
+          .add("entropy", &Shape::entropy, {0, 100},
+               "drafting stops after a token whose draft distribution has sqrt(0.15 entropy in "
+               "nats) "
+               "above this (SVIP's released program: 0.3); 0 = never")
           .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "draft length (gamma), in tokens")
           .add("k_max", &Shape::k_max, {1, engine::kMaxRows - 1}, "longest draft of the heuristic")
           .add("paths", &Shape::paths, {1, kMostPaths}, kPathsText)

@@ -115,6 +115,7 @@ const char* const kArms[] = {
     "medusa:adapter=@medusa,tree=0+1+00,draft=traversal",
     "eagle:adapter=@eagle,tree=0+1+00+01,draft=traversal",
     "sps:draft=layers:1,k=2,confidence=0.3",
+    "sps:draft=layers:1,entropy=0.3,k=2",
     "self_spec:attention=1,mlp=none,k=2,threshold=0.2",
     "self_spec:attention=none,mlp=0,k=2,threshold=0,verify=argmax",
     "lookahead:window=2,ngram=3,guesses=3,pool_from_prompt=true",

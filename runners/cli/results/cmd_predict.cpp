@@ -119,7 +119,7 @@ std::vector<reports::Draft> trees(const std::vector<std::string>& texts) {
 // Nothing for trees that weights or the machine decide (auto), and for shapes of other methods.
 std::optional<std::vector<reports::TreePath>> read_tree(const std::string& text) {
   const std::vector<std::string> names = methods::tree_names();
-  const bool fixed = text.starts_with("chain:") ||
+  const bool fixed = text.starts_with("chain:") || text.starts_with("delayed:") ||
                      text.find_first_not_of("0123456789.+") == text.npos ||
                      std::find(names.begin(), names.end(), text) != names.end();
   if (!fixed) return std::nullopt;
@@ -312,7 +312,8 @@ void add_predict_command(CLI::App& app, Context& context) {
       command
           ->add_option(
               "--tree", options->trees,
-              "Trees cut from the measured one: paths (0+00+1), chain:N or a published name")
+              "Trees cut from the measured one: paths (0+00+1), chain:N, delayed:K:L1:L2 or a "
+              "published name")
           ->delimiter(',')
           ->type_name("TREE");
   auto* cost =

@@ -210,6 +210,29 @@ TEST_F(AdapterFiles, StoredTreesCanBeCut) {
       HasSubstr("no tree is stored in"));
 }
 
+// Acceptance by rank: 0.5 and 0.3, then 0.37 of 0.8.
+TEST_F(AdapterFiles, SequoiasTreeFollowsFromTheStoredOne) {
+  AdapterFile f = file("medusa");
+  f.metadata["tree"] = R"({"paths": ["0", "1", "10", "00"], "gain": [0.5, 0.3, 0.27, 0.1]})";
+  const std::string path = written(f, "tree.safetensors");
+  const auto steps = [&](const std::string& tree) {
+    const auto method = build_method("medusa:tree=" + tree + ",adapter=" + path, model_);
+    EXPECT_EQ(method->largest_step().rows, 4) << tree;
+    const auto session = make_session(model_);
+    std::vector<int> accepted;
+    for (const auto& step : run(*method, *session, {{3, 1, 4, 1, 5}}).steps)
+      accepted.push_back(step.accepted);
+    return accepted;
+  };
+  EXPECT_EQ(steps("sequoia:3"), steps("0+1+00"));
+  for (const char* n : {"0", "1024", "x", "2x", ""})
+    EXPECT_THAT(message(fmt::format("medusa:tree=sequoia:{},adapter={}", n, path)),
+                HasSubstr("give sequoia:1 to sequoia:1023"));
+  EXPECT_THAT(
+      message("medusa:tree=sequoia:2,adapter=" + written(file("medusa"), "none.safetensors")),
+      HasSubstr("no tree is stored in"));
+}
+
 // Weights of the published layouts draft what the same numbers draft in ours.
 TEST_F(AdapterFiles, PublishedLayoutsLoad) {
   const auto expect_same = [&](const AdapterFile& ours, const AdapterFile& theirs,

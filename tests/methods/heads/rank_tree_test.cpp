@@ -72,6 +72,16 @@ TEST(RankTree, PathsAndChains) {
   EXPECT_EQ(parse_rank_tree("t", "12.+12.0").text(), "12.+12.0");
 }
 
+// A chain, then branches that begin with the first choices.
+TEST(RankTree, DelayedTreesBranchAtTheEndOfAChain) {
+  EXPECT_EQ(parse_rank_tree("t", "delayed:2:2:2").text(), "0+00+000+001+0000+0010");
+  EXPECT_EQ(parse_rank_tree("t", "delayed:3:0:1").text(), "0+1+2");
+  EXPECT_EQ(parse_rank_tree("t", "delayed:1:2:3").text(), parse_rank_tree("t", "chain:5").text());
+  const RankTree tree = parse_rank_tree("t", "delayed:12:3:4");
+  EXPECT_THAT(per_level(tree), ElementsAre(1, 1, 1, 12, 12, 12, 12));
+  EXPECT_EQ(parse_rank_tree("t", tree.text()).paths(), tree.paths());
+}
+
 TEST(RankTree, SaysWhatIsWrong) {
   const auto message = [](const std::string& text) {
     try {
@@ -87,6 +97,13 @@ TEST(RankTree, SaysWhatIsWrong) {
   EXPECT_THAT(message("chain:0"), HasSubstr("no chain"));
   EXPECT_THAT(message("chain:5000"), HasSubstr("chain:5000"));
   EXPECT_THAT(message(""), HasSubstr("a path belongs"));
+  for (const char* bad : {"delayed:", "delayed:2", "delayed:2:3", "delayed:2:3:4:5"})
+    EXPECT_THAT(message(bad), HasSubstr("is no delayed tree: it has K, L1 and L2")) << bad;
+  EXPECT_THAT(message("delayed:0:3:4"), HasSubstr("K and L2 are at least 1"));
+  EXPECT_THAT(message("delayed:2:3:0"), HasSubstr("K and L2 are at least 1"));
+  EXPECT_THAT(message("delayed:2:x:1"), HasSubstr("has 'x'"));
+  EXPECT_THAT(message("delayed:64:8:64"), HasSubstr("more than 1023 nodes"));
+  EXPECT_THAT(message("delay"), HasSubstr("delayed:K:L1:L2")) << "in the hint";
   EXPECT_THAT(message("mc_sim"), HasSubstr("mc_sim_7b_63"));  // the hint lists the names
 }
 

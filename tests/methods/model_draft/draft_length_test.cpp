@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <vector>
+
 #include "engine/base/error.h"
 #include "methods/model_draft/skip_layers.h"
 #include "tests/methods/support/harness.h"
@@ -58,6 +61,31 @@ TEST(DraftLength, TheThresholdFollowsAcceptance) {
   EXPECT_NEAR(length.threshold(), full, 1e-12);
   length.start();
   EXPECT_NEAR(length.threshold(), 0.6, 1e-12);
+}
+
+TEST(DraftLength, EntropyIsThatOfTheDistribution) {
+  const auto of = [](const std::vector<double>& dist, float shift) {
+    std::vector<float> logits;
+    for (const double p : dist) logits.push_back(static_cast<float>(std::log(p)) + shift);
+    return methods::entropy_of(logits);
+  };
+  EXPECT_NEAR(of({0.25, 0.25, 0.25, 0.25}, 0), std::log(4.0), 1e-6);
+  EXPECT_NEAR(of({0.5, 0.25, 0.125, 0.125}, 7), 1.75 * std::log(2.0), 1e-6) << "any shift";
+  EXPECT_NEAR(of({0.9, 0.1}, 0), -0.9 * std::log(0.9) - 0.1 * std::log(0.1), 1e-6);
+  EXPECT_NEAR(of({1}, 3), 0, 1e-9);
+  EXPECT_NEAR(of({0.5, 0.5, 0}, 0), std::log(2.0), 1e-6) << "what cannot be drawn has no part";
+  EXPECT_NEAR(of({0.5, 0.5, 1e-30}, 0), std::log(2.0), 1e-6);
+}
+
+// SVIP's released program: sqrt(0.15 H) > 0.3 where H > 0.6.
+TEST(DraftLength, StopsWhereTheEntropyIsLarge) {
+  DraftLength length({.k = 40, .most = 40, .entropy = 0.3});
+  EXPECT_TRUE(length.watches_entropy());
+  EXPECT_FALSE(length.watches_confidence());
+  EXPECT_FALSE(length.stops_at_entropy(0));
+  EXPECT_FALSE(length.stops_at_entropy(0.59));
+  EXPECT_TRUE(length.stops_at_entropy(0.61));
+  EXPECT_FALSE(DraftLength({.k = 5}).watches_entropy());
 }
 
 engine::ModelConfig layers(int n) {

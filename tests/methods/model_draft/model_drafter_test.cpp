@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/error.h"
@@ -189,7 +190,8 @@ TEST(SpsSelf, AGpuHasNoNarrowerCache) {
 // Target and draft as fixed distributions, independent of the context.
 struct Pair {
   Pair(std::vector<double> target_dist, std::vector<double> draft_dist, int gamma,
-       int draft_capacity = 4000, methods::DraftRule rule = methods::DraftRule::kAuto)
+       int draft_capacity = 4000, methods::DraftRule rule = methods::DraftRule::kAuto,
+       double entropy = 0)
       : p(std::move(target_dist)),
         q(std::move(draft_dist)),
         target(static_cast<int>(p.size()), 4000, table(p)) {
@@ -198,6 +200,7 @@ struct Pair {
     draft = session.get();
     methods::ModelDrafter::Options options;
     options.length.k = gamma;
+    options.length.entropy = entropy;
     options.rule = rule;
     options.draft_vocab = static_cast<int>(q.size());
     options.common_vocab = static_cast<int>(std::min(p.size(), q.size()));
@@ -310,6 +313,27 @@ TEST(FourRules, AcceptAsOftenAsDerived) {
   const double by_noise = accepted(DraftRule::kGumbel, engine::Sampler::kGumbel);
   expect(by_noise, both);
   EXPECT_GT(by_noise, 0.75 / 1.25);
+}
+
+// The entropy of {0.7, 0.2, 0.1} is 0.802 nats: sqrt(0.15 x 0.802) = 0.347. It is
+// that at temperature 1 whatever is sampled: greedy runs and all rules stop alike.
+TEST(ModelDrafter, StopsBehindATokenOfLargeEntropy) {
+  const auto drafted = [](double entropy, double temperature, methods::DraftRule rule) {
+    Pair pair({0.7, 0.2, 0.1}, {0.7, 0.2, 0.1}, 4, 4000, rule, entropy);
+    Turn turn{{0}, 0, 41};
+    turn.sampling.temperature = temperature;
+    int most = 0;
+    for (const auto& s : run(*pair.method, pair.target, turn).steps)
+      most = std::max(most, s.drafted);
+    return most;
+  };
+  using methods::DraftRule;
+  for (const double temperature : {0.0, 0.5, 1.0})
+    for (const DraftRule rule : {DraftRule::kAuto, DraftRule::kMatch, DraftRule::kArgmax}) {
+      EXPECT_EQ(drafted(0.34, temperature, rule), 1) << temperature;
+      EXPECT_EQ(drafted(0.35, temperature, rule), 4) << temperature;
+      EXPECT_EQ(drafted(0, temperature, rule), 4) << temperature;
+    }
 }
 
 TEST(ModelDrafter, FeedsEachTokenOnceAndTheLastDraftOnlyWhenAccepted) {

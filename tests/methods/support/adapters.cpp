@@ -108,6 +108,12 @@ std::map<std::string, std::string> adapter_metadata(const std::string& method,
 }
 
 AdapterFile random_adapter(const std::string& kind, const engine::Model& target, uint64_t seed) {
+  if (kind == "eagle_stored") {
+    AdapterFile stored = random_adapter("eagle", target, seed);
+    stored.metadata["tree"] = R"({"paths": ["0", "1", "00", "01", "10", "000", "2"],)"
+                              R"( "gain": [0.4, 0.2, 0.15, 0.1, 0.09, 0.08, 0.05]})";
+    return stored;
+  }
   AdapterFile file;
   Random random(file, seed);
   const engine::ModelConfig& c = target.config();

@@ -39,8 +39,8 @@ const std::string& random_corpus(const std::string& kind, int vocab) {
 methods::MethodSpec parse_with_files(std::string spec, const engine::Model& model) {
   const int vocab = model.config().vocab_size;
   for (const std::string kind :
-       {"medusa", "eagle3", "eagle", "falcon_recurrent", "falcon3", "falcon", "draft", "bita_heads",
-        "bita", "gated_lora", "space_tuned", "space"})
+       {"medusa", "eagle3", "eagle_stored", "eagle", "falcon_recurrent", "falcon3", "falcon",
+        "draft", "bita_heads", "bita", "gated_lora", "space_tuned", "space"})
     if (const size_t at = spec.find("@" + kind); at != spec.npos)
       spec.replace(at, kind.size() + 1, random_adapter_path(kind, model));
   for (const std::string kind : {"suffixes", "ngrams"})
@@ -109,6 +109,8 @@ const std::vector<std::string> kShapes = {
     "sps:adaptive=true,draft=layers:1,k=6",
     "sps:draft=trained,adapter=@draft,k=7,confidence=0.1",
     "sps:draft=trained,adapter=@draft,k=9",
+    "sps:draft=layers:1,entropy=0.6,k=7",
+    "sps:draft=trained,adapter=@draft,entropy=0.65,k=5",
     "self_spec:adaptive=true,attention=1,mlp=none,k=5",
     "self_spec:attention=1,mlp=none,k=5",
     "self_spec:attention=1,mlp=none,k=4,threshold=0.2,verify=gumbel",
@@ -137,9 +139,13 @@ const std::vector<std::string> kShapes = {
     "rest:datastore=@suffixes,min_span=1,max_span=3,occurrences=1",
     "medusa:adapter=@medusa,tree=chain:3",
     "medusa:adapter=@medusa,tree=0+00+1+000+01+2+0000",
+    "medusa:adapter=@medusa,tree=delayed:2:1:2",
     "eagle:adapter=@eagle,tree=chain:4",
     "eagle:adapter=@eagle,tree=0+00+1+000+01+2+0000+02",
+    "eagle:adapter=@eagle,tree=delayed:3:2:2",
+    "eagle:adapter=@eagle_stored,tree=sequoia:6",
     "eagle2:adapter=@eagle,k=3,levels=8,total=20",
+    "eagle2:adapter=@eagle,delta=0.1,k=6,levels=8,total=6",
     "eagle3:adapter=@eagle3,k=4,levels=5,total=12",
     "falcon:adapter=@falcon,tree=falcon_llama",
     "falcon:adapter=@falcon,tree=chain:5",
