@@ -6,6 +6,7 @@
 #include "evaluators/evaluator.h"
 #include "runners/machine/environment.h"
 #include "runners/machine/gpu_state.h"
+#include "runners/plan/auto_method.h"
 #include "runners/plan/batch_memory.h"
 #include "runners/plan/plan.h"
 #include "runners/plan/plan_arms.h"
@@ -63,8 +64,9 @@ void describe_run(const PlanRequest& request, const std::set<std::string>& evalu
 
 }  // namespace
 
-RunPlan make_plan(const PlanRequest& request) {
+RunPlan make_plan(const PlanRequest& asked_for) {
   RunPlan plan;
+  const PlanRequest request = without_auto(asked_for, plan.chosen);
   plan.suite = request.suite;
   const PlannedData data = plan_prompts(request, plan);
   int most = 0;

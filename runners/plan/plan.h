@@ -63,6 +63,7 @@ struct RunPlan {
   std::vector<Visit> schedule;
   std::vector<std::string> skipped;   // prompts left out because they are too long
   std::vector<std::string> left_out;  // optional methods and why they cannot be measured
+  std::string chosen;                 // what `auto` stands for here; "" = it is not in the suite
   std::vector<std::string> origins;   // "gsm8k: 40 prompts, official, FILE"
   int capacity = 0;                   // tokens that a sequence of a session must hold
   // Its tables are offered to the methods of every arm when they are built, by batch: empty in a
@@ -84,7 +85,8 @@ struct PlanRequest {
 
 // Throws usage_error and data_error: unknown names, unreadable data, a prompt longer than the
 // context (named), no prompts left, fewer of a data set than the largest batch, a batch that the
-// device's memory cannot hold.
+// device's memory cannot hold; `auto` without a choice that holds (runners/plan/auto_method.h). The
+// plan's suite has what `auto` stands for in its place.
 RunPlan make_plan(const PlanRequest& request);
 // The session the plan was made for, defaults resolved: a sequence for each slot of the largest
 // batch, of which an arm of batch B uses 0 to B - 1.

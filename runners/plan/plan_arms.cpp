@@ -53,6 +53,7 @@ class ArmPlanner {
   void describe_engine(const engine::Model& model, int batch, results::ArmRecord& r) const;
   void shorten_labels();
   void plant_faults();
+  void name_choice();
   void check_engine_mode() const;
 
   const PlanRequest& request_;
@@ -72,6 +73,7 @@ void ArmPlanner::add_all() {
   for (const std::string& method : suite.optional_methods) add_optional(method);
   shorten_labels();
   plant_faults();
+  name_choice();
   check_engine_mode();
 }
 
@@ -228,6 +230,19 @@ void ArmPlanner::plant_faults() {
     arm->fault = fault;
     arm->build = [sound = arm->build, text = fault] { return methods::plant_fault(sound(), text); };
   }
+}
+
+// "auto = pld:k=4": the arm that `auto` stands for, which is the baseline where nothing pays. After
+// the faults, which are planted by the labels of methods.
+void ArmPlanner::name_choice() {
+  if (plan_.chosen.empty()) return;
+  const methods::MethodSpec spec = methods::parse_method(plan_.chosen);
+  const auto arm = std::find_if(plan_.arms.begin(), plan_.arms.end(), [&](const PlannedArm& a) {
+    return a.record.role != "aa" && a.record.method == spec.info->name &&
+           a.record.params == spec.params.canonical();
+  });
+  EVALRUN_CHECK(arm != plan_.arms.end(), "no arm of {}", plan_.chosen);
+  arm->record.label = "auto = " + arm->record.label;
 }
 
 // Labels name files, not paths; files of one name in different folders with as many of these as it

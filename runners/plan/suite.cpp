@@ -118,8 +118,11 @@ void check_method_list(std::vector<std::string>& list, const char* field, const 
   list = std::move(expanded);
   for (std::string& method : list) {
     refuse_fault(method, where);
+    // What it stands for depends on model and machine: make_plan() puts it in its place.
+    const bool by_choice =
+        std::string_view(field) == "methods" && base::trim(method) == kAutoMethod;
     try {
-      method = methods::parse_method(method).canonical();
+      method = by_choice ? std::string(kAutoMethod) : methods::parse_method(method).canonical();
     } catch (const base::Error& e) {
       throw in_field(e);
     }

@@ -68,6 +68,8 @@ struct Suite {
   std::vector<std::string> evaluators;
 };
 inline constexpr std::string_view kOwnEvaluators = "auto";
+// Among methods: the choice of `evalrun tune method` (runners/plan/auto_method.h).
+inline constexpr std::string_view kAutoMethod = "auto";
 
 // Reads and checks one suite; `file` is its name in messages. Throws usage_error.
 Suite parse_suite(std::string_view json_text, const std::string& file);

@@ -1,5 +1,5 @@
-// evalrun tune tree on a tiny model with random heads, evalrun tune parameters on one: what they
-// count and print. No test looks at a time.
+// evalrun tune tree on a tiny model with random heads, evalrun tune parameters and tune method on
+// one: what they count and print. No test looks at a time.
 #include "tests/cli/cli_test.h"
 
 namespace evalrun::tests {
@@ -135,6 +135,56 @@ TEST_F(TuneParameters, SaysWhatItCannotSearch) {
   refused({"--method", "pld", "--space", "k=3"}, "nothing to choose from");
   refused({"--method", "pld", "--space", "k=3..9,speed=1..2"}, "'speed'");
   refused({"--method", "pld", "--space", "min_ngram=4..6"}, "no value of min_ngram");
+}
+
+class TuneMethod : public TuneParameters {
+ protected:
+  ProgramResult choose(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "tune", "method", "-m", tiny_model(), "--tasks", "jsonl:prompts.jsonl",
+        "-n",   "12",     "-t", "1",          "--db",    "t.db"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+  ProgramResult measure_auto(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "run",  "-m",      tiny_model(), "--tasks",   "jsonl:prompts.jsonl",
+        "-n",   "4",       "-t",         "1",         "-w",
+        "0",    "--limit", "1",          "--methods", "auto",
+        "--db", "r.db",    "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+};
+
+TEST_F(TuneMethod, ChoosesConfirmsKeepsAndGoesOnFromWhatIsStored) {
+  expect_refused(measure_auto({}), 2, "evalrun tune method --tasks jsonl:prompts.jsonl");
+  const ProgramResult first = choose({"--methods", "pld:ngram=2,suffix", "--json"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const json out = json::parse(first.out);
+  ASSERT_EQ(out["methods"].size(), 2u);
+  EXPECT_EQ(out["methods"][0]["method"], "pld:ngram=2");
+  EXPECT_EQ(out["rounds"][0]["prompts"], 4);
+  EXPECT_EQ(out["finished"], true);
+  if (out["method"] != "ar") {
+    EXPECT_EQ(out["confirmed"]["method"], out["method"]);
+    EXPECT_GT(out["confirmed"]["speedup_lo"].get<double>(), 1);
+  } else if (!out["confirmed"].is_null()) {
+    EXPECT_LE(out["confirmed"]["speedup_lo"].get<double>(), 1);
+  }
+  // Nothing is measured again, so that every figure is the same.
+  EXPECT_EQ(choose({"--methods", "pld:ngram=2,suffix", "--json"}).out, first.out);
+  const ProgramResult chosen = measure_auto({});
+  ASSERT_EQ(chosen.exit_code, 0) << chosen.err;
+  EXPECT_THAT(chosen.out, HasSubstr("auto = " + out["method"].get<std::string>()));
+  expect_refused(measure_auto({"--kv-dtype", "int8"}), 2, "another KV cache");
+  expect_refused(measure_auto({"--batch", "1,2"}), 2, "--batch 1");
+}
+
+TEST_F(TuneMethod, SaysWhatItCannotChooseFrom) {
+  expect_refused(choose({"--methods", "ar"}), 2, "nothing to choose from");
+  expect_refused(choose({"--methods", "auto"}), 2, "auto");
+  expect_refused(choose({"--methods", "pad"}), 2, "changes the answers");
 }
 
 }  // namespace

@@ -81,9 +81,12 @@ void add_suite_options(CLI::App& run, RunArguments& o) {
            name, [&value](int64_t count) { value = count > 0; }, text)
         ->group(group);
   };
-  option("--methods", o.methods,
-         fmt::format("Methods, e.g. ar,pld:k=10 (AR is always measured); or lists: {}",
-                     runners::describe_method_lists()));
+  option(
+      "--methods", o.methods,
+      fmt::format(
+          "Methods, e.g. ar,pld:k=10 (AR is always measured); auto = the choice of `evalrun tune "
+          "method`; or lists: {}",
+          runners::describe_method_lists()));
   option("--tasks", o.tasks, "Tasks, e.g. gsm8k,mt_bench or jsonl:FILE (evalrun list tasks)");
   option("--evaluators", o.evaluators, "auto (those of the task), none, or names, auto among them")
       ->delimiter(',');
@@ -236,7 +239,7 @@ void warn_about(const runners::PlanRequest& request) {
     spdlog::warn("--samples {} with temperature 0: every sample will be the same text",
                  suite.samples);
   const auto uses_draft = [](const std::string& method) {
-    return methods::parse_method(method).takes_draft_model();
+    return method == runners::kAutoMethod || methods::parse_method(method).takes_draft_model();
   };
   if (request.draft != nullptr &&
       std::none_of(suite.methods.begin(), suite.methods.end(), uses_draft))

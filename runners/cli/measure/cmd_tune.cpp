@@ -1,6 +1,6 @@
 // evalrun tune self_spec: searches the sublayers a self-speculative draft may leave out. evalrun
 // tune tree: finds the draft tree of a static drafter. evalrun tune parameters:
-// tune_parameters.cpp. All measure what they recommend.
+// tune_parameters.cpp, evalrun tune method: tune_method.cpp. All measure what they recommend.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "methods/model_draft/skip_layers.h"
 #include "methods/registration.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/measure/tune_method.h"
 #include "runners/cli/measure/tune_parameters.h"
 #include "runners/cli/output.h"
 #include "runners/cli/units.h"
@@ -405,6 +406,7 @@ void add_tune_command(CLI::App& app, Context& context) {
   command->require_subcommand(1);
   command->footer(
       "Examples:\n"
+      "  evalrun tune method --tasks jsonl:prompts.jsonl\n"
       "  evalrun tune self_spec\n"
       "  evalrun tune tree --method medusa --limit 40\n"
       "  evalrun tune parameters --method pld --space k=2..12..2,ngram=1..4");
@@ -440,6 +442,7 @@ void add_tune_command(CLI::App& app, Context& context) {
   self_spec->callback([options, &context] { SkipTuner(*options, context.global).run(); });
   add_tree(*command, context);
   add_tune_parameters(*command, context);
+  add_tune_method(*command, context);
 }
 
 }  // namespace evalrun::cli

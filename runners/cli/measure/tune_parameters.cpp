@@ -4,16 +4,14 @@
 
 #include <algorithm>
 
-#include "engine/base/rng.h"
 #include "engine/base/units.h"
 #include "methods/registration.h"
 #include "reports/data/pairing.h"
-#include "reports/gate/gate_output.h"
 #include "runners/cli/command_line.h"
 #include "runners/cli/instruments.h"
+#include "runners/cli/measure/measured_part.h"
 #include "runners/cli/output.h"
 #include "runners/cli/units.h"
-#include "runners/plan/schedule.h"
 #include "runners/train/parameter_search.h"
 
 namespace evalrun::cli {
@@ -115,59 +113,14 @@ class ParameterTuner {
     return request;
   }
 
-  // Prompts [begin, end) of the mixed order, in which every half has all kinds.
-  runners::RunPlan plan_of(const runners::PlanRequest& asked, int begin, int end) const {
-    runners::RunPlan plan = runners::make_plan(asked);
-    base::Rng rng(kMixed);
-    for (size_t i = plan.prompts.size(); i > 1; --i)
-      std::swap(plan.prompts[i - 1], plan.prompts[rng.below(i)]);
-    EVALRUN_CHECK(0 <= begin && begin < end && end <= half_ + fresh_, "prompts {} to {}", begin,
-                  end);
-    plan.prompts.erase(plan.prompts.begin() + end, plan.prompts.end());
-    plan.prompts.erase(plan.prompts.begin(), plan.prompts.begin() + begin);
-    plan.waves = runners::waves_of_one(static_cast<int>(plan.prompts.size()));
-    plan.schedule = runners::make_schedule({plan.waves, static_cast<int>(plan.arms.size()), 1, 1},
-                                           plan.suite.order, plan.suite.seed);
-    // How many prompts of the data set there are in this run, for table headers.
-    std::string& data = plan.run.environment["data." + plan.prompts.front().record.task];
-    nlohmann::json described = nlohmann::json::parse(data);
-    described["measured"] = plan.prompts.size();
-    data = described.dump();
-    return plan;
-  }
-
   // Plain decoding and the methods on some prompts, paired, in order of `specs`.
   std::vector<Judged> measure(const std::vector<std::string>& specs, int begin, int end) {
-    const runners::PlanRequest asked = request_of(specs, fmt::format("{} to {}", begin, end));
-    const runners::RunPlan plan = plan_of(asked, begin, end);
-    const runners::RunOutcome outcome =
-        runners::run_plan(asked, plan, *store_, instruments_.clock(), instruments_.options());
-    if (outcome.status != runners::RunStatus::kComplete)
-      throw base::Error(base::ExitCode::kInterrupted,
-                        "interrupted; nothing is recommended that was not measured",
-                        "what was measured is stored: the same command goes on from there");
-    const reports::RunData data = reports::load_run(*store_, outcome.run_id);
-    for (const reports::GateCheck& check :
-         reports::output_checks(*store_, data, reports::Faults::kLeaveOut))
-      if (check.outcome == reports::Outcome::kCorrectness)
-        throw base::Error(base::ExitCode::kCorrectness,
-                          fmt::format("{}: {}", check.method, check.reason),
-                          "the engine or the method is wrong: please report this");
-    std::vector<Judged> judged;
-    for (const runners::PlannedArm& planned : plan.arms) {
-      if (planned.record.role != "method" || planned.record.method == reports::kTunedPlain)
-        continue;
-      const reports::ArmInfo* arm = data.arm(planned.record.label);
-      EVALRUN_CHECK(arm != nullptr && judged.size() < specs.size(), "arm {}", planned.record.label);
-      const reports::ArmInfo* plain = data.reference(*arm);
-      EVALRUN_CHECK(plain != nullptr, "{} without plain decoding", arm->label);
-      judged.push_back(
-          {specs[judged.size()], reports::pair_with_reference(reports::cells_of(data, arm->id),
-                                                              reports::cells_of(data, plain->id),
-                                                              [](int64_t) { return true; })});
-    }
-    EVALRUN_CHECK(judged.size() == specs.size(), "{} arms of {} methods", judged.size(),
+    const std::vector<reports::Pairing> pairings = measure_part(
+        request_of(specs, fmt::format("{} to {}", begin, end)), begin, end, *store_, instruments_);
+    EVALRUN_CHECK(pairings.size() == specs.size(), "{} arms of {} methods", pairings.size(),
                   specs.size());
+    std::vector<Judged> judged;
+    for (size_t i = 0; i < specs.size(); ++i) judged.push_back({specs[i], pairings[i]});
     return judged;
   }
 
@@ -222,7 +175,6 @@ class ParameterTuner {
                     found.method, options_.task, found.method));
   }
 
-  static constexpr uint64_t kMixed = 35;  // any number, always the same
   const ParameterArguments& options_;
   const GlobalOptions& global_;
   const runners::SearchSpace space_;

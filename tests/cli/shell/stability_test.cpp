@@ -85,6 +85,8 @@ TEST_F(Stability, JsonKeys) {
       {"show", "1"},
       {"show", "run:1"},
       {"tokenize", "-m", model, "--in", "in.jsonl"},
+      {"tune", "method", "-m", model, "-t", "1", "-n", "12", "--tasks", "jsonl:halves.jsonl",
+       "--methods", "pld"},
       {"tune", "parameters", "-m", model, "-t", "1", "-n", "12", "--task", "jsonl:halves.jsonl",
        "--method", "pld:ngram=2", "--space", "k=1..2"},
       {"validate", "text.txt", "r.db"},
