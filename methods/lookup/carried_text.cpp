@@ -18,12 +18,23 @@ void CarriedText::add(std::span<const int32_t> text) {
   if (part(newest_).tokens() + needed > half_) {
     newest_ = 1 - newest_;
     parts_[static_cast<size_t>(newest_)].clear();
+    room_[static_cast<size_t>(newest_)] = 0;
     ++drops_;
   }
+  make_room(needed);
   SuffixAutomaton& newest = parts_[static_cast<size_t>(newest_)];
-  newest.reserve(needed);
   for (const int32_t token : text) newest.add(token);
   newest.end_text();
+}
+
+// By doubling, up to a half: what an answer costs does not grow with what is kept.
+void CarriedText::make_room(size_t tokens) {
+  const auto newest = static_cast<size_t>(newest_);
+  const size_t held = parts_[newest].tokens();
+  if (held + tokens <= room_[newest]) return;
+  room_[newest] = std::min(half_, std::max(held + tokens, 2 * held));
+  parts_[newest].reserve(room_[newest] - held);
+  ++growths_;
 }
 
 EarlierAnswers::EarlierAnswers(CarriedState state, int counted, int capacity, int longest)

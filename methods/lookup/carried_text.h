@@ -25,12 +25,17 @@ class CarriedText {
   // Grows when a part was dropped: matches made before mean nothing then.
   uint64_t drops() const { return drops_; }
   size_t tokens() const { return parts_[0].tokens() + parts_[1].tokens(); }
+  size_t bytes() const { return parts_[0].bytes() + parts_[1].bytes(); }
+  uint64_t growths() const { return growths_; }  // how often there was too little room
 
  private:
+  void make_room(size_t tokens);
+
   const size_t half_;
   std::array<SuffixAutomaton, kParts> parts_;
+  std::array<size_t, kParts> room_ = {};  // tokens that a part has memory for
   int newest_ = 0;
-  uint64_t drops_ = 0;
+  uint64_t drops_ = 0, growths_ = 0;
 };
 
 // One slot's view of it: the answer that is being given, and where its last tokens stand in earlier

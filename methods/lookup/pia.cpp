@@ -24,6 +24,7 @@
 //   The same tokens are drafted, and the limit of all nodes of a key (65,536) is not needed.
 // - Where fewer tokens find nothing, because their key was pruned, what more tokens found is
 //   drafted, not nothing.
+// - All tries together are bounded (nodes=): those of the released program grow with the texts.
 // - Texts that fill the cache beforehand are pruned at once, not after the first answer; they are
 //   read whole, as they hold no stop tokens (evalrun corpus build).
 // - Its other two draft shapes are not here: one branch, and parallel branches that share no rows.
@@ -42,7 +43,9 @@ namespace {
 
 struct PiaShape {
   bool adaptive = false;
-  int branch_length = 12, capacity = 512, decoding_length = 64, query = 2;
+  int branch_length = 12, capacity = 512, decoding_length = 64;
+  int nodes = PrefixTrie::Limits{}.nodes;
+  int query = 2;
   std::string corpus = "none";
   bool persist = false;
 };
@@ -54,7 +57,7 @@ class PiaDrafter final : public Drafter {
       : shape_(shape),
         slots_(slots),
         width_(static_cast<size_t>(shape.branch_length) + 1),
-        trie_(vocab, {shape.capacity, PrefixTrie::Limits{}.changed}) {
+        trie_(vocab, {shape.capacity, PrefixTrie::Limits{}.changed, shape.nodes}) {
     rest_.reserve(width_);
     if (corpus != nullptr) fill(*corpus);
     filled_bytes_ = trie_.bytes();
@@ -168,8 +171,9 @@ MethodInfo pia_method() {
       "the released program's; its benchmarks also use decoding_length=128, branch_length=32 and "
       "capacity=16*decoding_length. As published the cache lives on from prompt to prompt "
       "(persist=true) and was filled with answers of a training set before it was timed "
-      "(corpus=NAME); the default begins each answer with an empty one. A corpus takes memory: a "
-      "node of 24 bytes for each different beginning of its branches, before they are pruned.";
+      "(corpus=NAME); the default begins each answer with an empty one. Memory: a node of 24 bytes "
+      "for each different beginning of a branch, at most `nodes` of them from answer to answer in "
+      "each slot, and those of a corpus before they are pruned.";
   using Shape = PiaShape;
   const auto parameters =
       adaptive_parameters<Shape>()
@@ -182,6 +186,9 @@ MethodInfo pia_method() {
                "suffixes); without persist each answer begins with these alone; none")
           .add("decoding_length", &Shape::decoding_length, {2, engine::kMaxRows},
                "rows of a step, the newest token included (what a row costs: evalrun cost)")
+          .add("nodes", &Shape::nodes, {1024, 1 << 28},
+               "nodes kept from answer to answer; when there are more, half of them go, those seen "
+               "least first (persist=true, corpus)")
           .add("persist", &Shape::persist,
                "keep the branches of answers from prompt to prompt; runs then depend on order")
           .with(&ParamInfo::steps_at, {"true", StepReproducibility::kCarryState})

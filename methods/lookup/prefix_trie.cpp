@@ -13,8 +13,9 @@ constexpr double kAnswerWeight = 1e-4;
 }  // namespace
 
 PrefixTrie::PrefixTrie(int vocab, const Limits& limits) : limits_(limits) {
-  EVALRUN_CHECK(vocab >= 1 && limits.capacity >= 1 && limits.changed >= 1,
-                "{} ids, {} nodes a key, {} changed keys", vocab, limits.capacity, limits.changed);
+  EVALRUN_CHECK(vocab >= 1 && limits.capacity >= 1 && limits.changed >= 1 && limits.nodes >= 1,
+                "{} ids, {} nodes a key, {} changed keys, {} nodes", vocab, limits.capacity,
+                limits.changed, limits.nodes);
   key_at_.assign(static_cast<size_t>(vocab), -1);
 }
 
@@ -28,7 +29,7 @@ void PrefixTrie::clear() {
 }
 
 void PrefixTrie::reserve(size_t nodes) {
-  const size_t wanted = nodes_.size() + nodes;
+  const size_t wanted = std::max(nodes_.size(), live_ + nodes);  // released ones come first
   if (wanted > nodes_.capacity()) {
     nodes_.reserve(std::max(wanted, 2 * nodes_.capacity()));
     seen_.reserve(nodes_.capacity());
@@ -136,6 +137,15 @@ void PrefixTrie::prune(int32_t node, const Stays& stays) {
   }
 }
 
+// Nodes seen once go, the counts of the others are halved.
+void PrefixTrie::halve(int32_t node) {
+  prune(node, [](Node& below) {
+    const bool stays = below.answer > 1;
+    below.answer /= 2;
+    return stays;
+  });
+}
+
 void PrefixTrie::end_answer() {
   // No child was seen more often than its parent, so that all below a refused node is refused.
   for (Key& key : keys_) {
@@ -147,18 +157,17 @@ void PrefixTrie::end_answer() {
       return node.answer > 0;
     });
   }
-  if (changed_ < limits_.changed) return;
-  changed_ = 0;
-  for (Key& key : keys_) {
-    if (!key.changed) continue;
-    key.changed = false;
-    if (count_below(key.node) <= limits_.capacity) continue;
-    prune(key.node, [](Node& node) {
-      const bool stays = node.answer > 1;
-      node.answer /= 2;
-      return stays;
-    });
+  if (changed_ >= limits_.changed) {
+    changed_ = 0;
+    for (Key& key : keys_) {
+      if (key.changed && count_below(key.node) > limits_.capacity) halve(key.node);
+      key.changed = false;
+    }
   }
+  const auto most = static_cast<size_t>(limits_.nodes);
+  if (below_keys() <= most) return;
+  while (below_keys() > most / 2)
+    for (const Key& key : keys_) halve(key.node);
 }
 
 int PrefixTrie::count_below(int32_t node) const {

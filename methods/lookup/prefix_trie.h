@@ -3,8 +3,8 @@
 // (methods/lookup/pia.cpp).
 //
 // Prompts are forgotten when their answer ends, and with them answers that pass; the others stay
-// until their trie is too large. Nothing is allocated by insert() and draft() for as many nodes as
-// reserve() promised.
+// until their trie, or all of them, are too large. Nothing is allocated by insert() and draft() for
+// as many nodes as reserve() promised.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,6 +21,9 @@ class PrefixTrie {
   struct Limits {
     int capacity = 512;  // nodes of a key that answers have seen; more are pruned
     int changed = 1024;  // keys that must have changed before any is pruned
+    // In all, below keys, from answer to answer. When there are more, counts are halved until half
+    // as many are left, so that those that were seen least go first.
+    int nodes = 1 << 24;
   };
   PrefixTrie(int vocab, const Limits& limits);
 
@@ -31,7 +34,7 @@ class PrefixTrie {
   void insert(int32_t key, std::span<const int32_t> branch, Source source);
   // Forgets the prompt and what passes: their counts, and nodes that no answer has seen which
   // stays. Where `changed` keys have changed, those with more than `capacity` nodes are pruned:
-  // nodes seen once go, the counts of the others are halved.
+  // nodes seen once go, the counts of the others are halved. Then Limits::nodes holds.
   void end_answer();
 
   // What followed `query` (a key, then a path below it) becomes all that stands below the root of
@@ -89,6 +92,8 @@ class PrefixTrie {
   // children.
   template <typename Stays>
   void prune(int32_t node, const Stays& stays);
+  void halve(int32_t node);
+  size_t below_keys() const { return live_ - keys_.size(); }
   void release(int32_t node);
   void look(int32_t node);
   Bars bars(int rows);

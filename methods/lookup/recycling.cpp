@@ -134,7 +134,8 @@ MethodInfo recycling_method() {
   info.needs = "nothing";
   info.notes =
       "Defaults are the paper's: eight candidates a token, the released tree of 80 nodes (template "
-      "2.2.2). As published the matrix lives on from prompt to prompt (state=warm).";
+      "2.2.2). As published the matrix lives on from prompt to prompt (state=warm). Memory: 4k "
+      "bytes a token of the vocabulary in each slot, however long it lives.";
   using Shape = RecyclingShape;
   const auto parameters =
       adaptive_parameters<Shape>()

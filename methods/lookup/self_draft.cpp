@@ -284,7 +284,9 @@ MethodInfo self_draft_method() {
   info.notes =
       "Self-Draft rows of its paper use branches=6, length=6, gram=4 with a corpus cache of OANC; "
       "the released program (geometry=code) harvests the prompt, keeps its cache from prompt to "
-      "prompt (persist=true) and emits at most 4 tokens a step (full_match_bonus=false).";
+      "prompt (persist=true) and emits at most 4 tokens a step (full_match_bonus=false). Memory of "
+      "the cache: about 4 * capacity * gram bytes a token of the vocabulary at most in each slot, "
+      "however long it lives.";
   using Shape = SelfDraftShape;
   const auto parameters =
       adaptive_parameters<Shape>()

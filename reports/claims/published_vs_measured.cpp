@@ -164,7 +164,11 @@ const std::vector<std::string>& published_names(const std::string& method) {
       {"eagle2", {"eagle2"}},
       {"eagle3", {"eagle3"}},
       {"rest", {"rest"}},
-      {"self_spec", {"self_spec"}}};
+      {"self_spec", {"self_spec"}},
+      {"recycling", {"token_recycling"}},
+      {"sam", {"sam_decoding"}},
+      {"stand", {"stand"}},
+      {"suffix", {"suffix_decoding"}}};
   static const std::vector<std::string> none;
   const auto found = names.find(method);
   return found == names.end() ? none : found->second;

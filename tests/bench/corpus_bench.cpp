@@ -1,6 +1,5 @@
 // What corpora cost: looking up n-grams, drafting with REST, and building both, by the size of the
-// text. The text is made up: ids fall off as 1/rank over the default model's vocabulary, and a
-// third of it repeats phrases said earlier, as real text does. Drafting is what a step of the
+// text. The text is made up (tests/bench/made_up_text.h). Drafting is what a step of the
 // method times as its draft phase, on prompts that the corpus does not hold. Each case checks a
 // look-up against a scan before it is timed.
 //   build/release/bin/corpus_bench                          # to 10^7 tokens
@@ -8,7 +7,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -18,31 +16,17 @@
 #include "methods/corpus/ngram_corpus.h"
 #include "methods/corpus/suffix_corpus.h"
 #include "methods/step.h"
+#include "tests/bench/made_up_text.h"
 #include "tests/methods/support/corpora.h"
 #include "tests/methods/support/fake_session.h"
 
 namespace {
 
 using namespace evalrun;
-constexpr int kVocab = 49152;
+using tests::made_up_text;
+constexpr int kVocab = tests::kMadeUpVocab;
 constexpr size_t kDocument = 2000;  // tokens
 constexpr size_t kPrompt = 64;
-
-tests::Tokens made_up_text(size_t n, uint64_t seed) {
-  base::Rng rng(seed);
-  tests::Tokens text;
-  text.reserve(n);
-  while (text.size() < n) {
-    if (text.size() > 100 && rng.below(30) == 0) {  // a phrase of 2 to 31 tokens, again
-      const size_t length = std::min<size_t>(2 + rng.below(30), n - text.size());
-      const size_t from = rng.below(text.size() - length);
-      for (size_t i = 0; i < length; ++i) text.push_back(text[from + i]);
-    } else {
-      text.push_back(static_cast<int32_t>(std::exp(rng.uniform() * std::log(kVocab))) - 1);
-    }
-  }
-  return text;
-}
 
 const tests::TempFolder& folder() {
   static const tests::TempFolder folder;

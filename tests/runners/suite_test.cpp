@@ -331,7 +331,8 @@ TEST(Suite, BuiltInSuitesAreSoundAndLargeEnough) {
         << builtin.name;
   }
   EXPECT_THAT(names, ::testing::IsSupersetOf({"quick", "ci", "training-free", "paper-self-draft",
-                                              "sd-pad", "cache-mismatch", "batch", "space-batch"}));
+                                              "sd-pad", "cache-mismatch", "batch", "space-batch",
+                                              "paper-recycling", "paper-suffix", "paper-stand"}));
   for (const std::string& name : names) {
     Suite s = load_suite(name);
     EXPECT_EQ(s.name, name);

@@ -261,8 +261,45 @@ TEST(PrefixTrie, StaysSmall) {
   EXPECT_EQ(trie.nodes(), 0u);
 }
 
+// However many keys there are, and however often their branches were seen. What was seen most often
+// is still there.
+TEST(PrefixTrie, StopsGrowing) {
+  constexpr int kKeys = 400, kLength = 5, kBranches = 200, kNodes = 3000;
+  const methods::PrefixTrie::Limits limits{1000, 1024, kNodes};
+  PrefixTrie trie(kKeys, limits), unbounded(kKeys, {1000, 1024});
+  base::Rng rng(4);
+  const Tokens often = {1, 2, 3};
+  size_t drops = 0;
+  for (int answer = 0; answer < 100; ++answer) {
+    for (int i = 0; i < kBranches; ++i) {
+      const auto key = static_cast<int32_t>(rng.below(kKeys));
+      const Tokens branch = random_tokens(rng, kLength, kKeys);
+      for (PrefixTrie* t : {&trie, &unbounded}) t->insert(key, branch, Source::kAnswer);
+    }
+    for (int i = 0; i < 8; ++i) trie.insert(0, often, Source::kAnswer);
+    const size_t before = trie.nodes();
+    trie.end_answer();
+    unbounded.end_answer();
+    drops += trie.nodes() < before;
+    ASSERT_LE(trie.nodes(), static_cast<size_t>(kNodes + kKeys));
+    size_t sum = 0;
+    for (int32_t key = 0; key < kKeys; ++key) sum += static_cast<size_t>(trie.nodes(key));
+    ASSERT_LE(trie.nodes() - sum, static_cast<size_t>(kKeys)) << "below no key";
+    ASSERT_GT(trie.count(Tokens{0, 1, 2, 3}, Source::kAnswer), 0) << answer;
+  }
+  EXPECT_GT(drops, 10u);
+  EXPECT_GT(unbounded.nodes(), static_cast<size_t>(10 * kNodes)) << "nothing to bound";
+  // Where all were seen too often to go at once.
+  PrefixTrie even(10, {1000, 1024, 4});
+  for (int i = 0; i < 1000; ++i)
+    for (int32_t key = 0; key < 10; ++key) even.insert(key, Tokens{key}, Source::kAnswer);
+  even.end_answer();
+  EXPECT_LE(even.nodes(), 10u + 2u);
+}
+
 TEST(PrefixTrie, RefusesWhatCannotBe) {
   EXPECT_THROW(PrefixTrie(10, {0, 1}), base::InternalError);
+  EXPECT_THROW(PrefixTrie(10, {1, 1, 0}), base::InternalError);
   PrefixTrie trie(10, {});
   TokenTree tree;
   tree.reset(1);

@@ -220,6 +220,22 @@ TEST(CarriedText, KeepsTheNewestHalfAndNoMoreThanItsCapacity) {
   EXPECT_EQ(found(store.part(1), answers[1]), Match{});
 }
 
+// Memory and the work of an answer, however many there were.
+TEST(CarriedText, StopsGrowing) {
+  constexpr size_t kCapacity = 4096;
+  base::Rng rng(9);
+  CarriedText store(4, kCapacity);
+  for (int i = 0; i < 2000; ++i) {
+    store.add(random_tokens(rng, 5 + static_cast<int>(rng.below(10)), 300));
+    ASSERT_LE(store.tokens(), kCapacity);
+    ASSERT_LE(store.bytes(),
+              kCapacity * SuffixAutomaton::kBytesPerToken + 2 * 64 * sizeof(int32_t));
+  }
+  EXPECT_GT(store.drops(), 5u);
+  // From 6 tokens to a half of 2048 by doubling, not once an answer.
+  EXPECT_LE(store.growths(), 10 * (store.drops() + 1));
+}
+
 TEST(CarriedText, KeepsTheEndOfAnAnswerThatIsTooLong) {
   Tokens answer;
   for (int32_t i = 0; i < 500; ++i) answer.push_back(i);

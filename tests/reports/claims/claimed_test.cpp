@@ -78,6 +78,8 @@ TEST_F(ClaimedTest, OnlyTheSameMethodAndDataMeet) {
                        "q,t,,gsm8k,,pld,,learning_rate,2,,,,", "q,t,,gsm8k,,ar,,speedup,1,,,,"}),
               IsEmpty());
   EXPECT_EQ(published_names("eagle"), std::vector<std::string>{"eagle1"});
+  EXPECT_EQ(published_names("recycling"), std::vector<std::string>{"token_recycling"});
+  EXPECT_EQ(published_names("suffix"), std::vector<std::string>{"suffix_decoding"});
   EXPECT_THAT(published_names("gated_lora"), IsEmpty());
 }
 
