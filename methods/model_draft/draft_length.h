@@ -7,11 +7,12 @@
 //  - threshold: drafting stops after a token that the drafting model gave less probability than
 //    this, at temperature 1. That token is still submitted, so what is tested does not depend on
 //    its value.
-//  - entropy (SVIP, Zhang et al. 2024, arXiv 2411.18462; the rule and c = 0.15 of the released
-//    program, after the abstract otherwise): drafting stops after a token whose distribution q, at
-//    temperature 1, has sqrt(c H(q)) above this; 1 less the root is the paper's estimate of a lower
-//    bound of its acceptance. The program drafts at most 40 tokens and starts from 0.3. That token
-//    is still submitted.
+//  - entropy (SVIP, Zhang et al. 2024, arXiv 2411.18462; after the abstract and the released
+//    program, whose c = 0.15 it has): drafting stops after a token whose distribution q, at
+//    temperature 1, has sqrt(c H(q)) above this. 1 less the root estimates a lower bound of the
+//    acceptance. That token is still submitted. The program has 0.3 and drafts at most 40 tokens.
+//    What differs: the program stops behind an end-of-text token, too, and measures at the
+//    temperature it samples at, which is 1.
 //  - adaptive threshold (Zhang et al. 2024, "Draft & Verify", arXiv 2309.08168, section 4.2;
 //    constants of the released program): the threshold follows the acceptance rate.
 #pragma once
