@@ -66,7 +66,9 @@ TEST_P(SteadyState, StepsAllocateNothing) {
     Turn turn{{1, 2, 3, 1, 2, 3, 1, 2}};
     turn.sampling = sampling_for(GetParam(), sampling);
     size_t few = 0, many = 0;
-    allocations_of(*method, *session, turn, 400, many);  // buffers reach their size
+    // Buffers reach their size, those too that change places with others.
+    allocations_of(*method, *session, turn, 400, many);
+    allocations_of(*method, *session, turn, 40, few);
     const int64_t short_turn = allocations_of(*method, *session, turn, 40, few);
     const int64_t long_turn = allocations_of(*method, *session, turn, 400, many);
     ASSERT_GT(many, few + 20);
