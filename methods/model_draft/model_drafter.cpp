@@ -29,6 +29,13 @@ ModelDrafter::ModelDrafter(std::shared_ptr<DraftModel> model,
   EVALRUN_CHECK(options_.common_vocab >= 1 && options_.common_vocab <= options_.draft_vocab);
   EVALRUN_CHECK(options_.ids.empty() ||
                 options_.ids.size() == static_cast<size_t>(options_.common_vocab));
+  EVALRUN_CHECK(options_.logits.empty() || options_.logits.size() == options_.ids.size());
+  if (options_.foreign != nullptr) {
+    EVALRUN_CHECK(model_->own() != nullptr, "a foreign vocabulary in the target's own session");
+    foreign_.emplace(*options_.foreign);
+    own_tree_.reserve(engine::kMaxRows);
+    logits_.reserve(options_.logits.size());
+  }
   EVALRUN_CHECK(options_.paths >= 1 && options_.paths <= kMostPaths, "{} paths", options_.paths);
   // The root's, and one for each node that goes on.
   q_.resize(static_cast<size_t>(1 + options_.paths * (most_ - 1)));
@@ -65,6 +72,7 @@ void ModelDrafter::start(const GenerationContext& context) {
   able_ = true;
   if (own == nullptr) return;  // the target's cache is all it needs
   own->rewind(0, sequence_);
+  if (foreign_) return foreign_->start(*own, sequence_, context.prompt);
   able_ = static_cast<int>(context.prompt.size()) <= own->capacity() &&
           std::all_of(context.prompt.begin(), context.prompt.end(),
                       [this](int32_t token) { return known(token); });
@@ -74,7 +82,7 @@ void ModelDrafter::start(const GenerationContext& context) {
 // Drafts are drawn on the device by the whole of the draft model's distribution, not where its ids
 // are cut to the target's. Nor where the entropy is asked for: it is summed over the logits here.
 bool ModelDrafter::can_keep_dists(const GenerationContext& context) const {
-  return context.may_keep_dists && rejects() && !length_.watches_entropy() &&
+  return context.may_keep_dists && rejects() && !length_.watches_entropy() && !foreign_ &&
          session_->options().device == context.target->options().device &&
          options_.common_vocab == session_->model().config().n_logits();
 }
@@ -126,13 +134,20 @@ int32_t ModelDrafter::read(const engine::ForwardResult& result, bool& stops) {
         length_.stops_behind(std::exp(static_cast<double>(scores.best[0].logit) - scores.log_sum));
     return id_of(scores.best[0].token);
   }
-  const auto logits = result.logits_row(last).first(static_cast<size_t>(options_.common_vocab));
+  const std::span<const float> logits = outputs_of(result.logits_row(last));
   const int32_t output = choose(logits);
   if (length_.watches_confidence())
     stops = length_.stops_behind(std::exp(static_cast<double>(logits[static_cast<size_t>(output)]) -
                                           engine::log_sum(logits)));
   if (length_.watches_entropy()) stops = stops || length_.stops_at_entropy(entropy_of(logits));
   return id_of(output);
+}
+
+std::span<const float> ModelDrafter::outputs_of(std::span<const float> logits) {
+  if (options_.logits.empty()) return logits.first(static_cast<size_t>(options_.common_vocab));
+  logits_.clear();
+  for (const int32_t id : options_.logits) logits_.push_back(logits[static_cast<size_t>(id)]);
+  return logits_;
 }
 
 int32_t ModelDrafter::choose(std::span<const float> logits) {
@@ -166,13 +181,25 @@ void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, Token
   drawn_.clear();
   open_.clear();
   held_.clear();
-  asked_ = std::min({length_.length(), max_depth, session_->capacity() - root_});
-  // All paths whole: which of their nodes there is room for must not depend on what was drawn.
-  if (paths_ > 1)
-    asked_ = std::min(
-        asked_,
-        (std::min(static_cast<int>(engine::kMaxRows), target_capacity_ - root_) - 1) / paths_);
-  if (!able_ || asked_ <= 0) return;
+  asked_ = std::min(length_.length(), max_depth);
+  most_text_ = std::min(max_depth, most_);
+  if (!(foreign_ ? follow_foreign(sequence) : follow(sequence))) return;
+  if (fresh_.size() > (paths_ > 1 ? size_t{DraftModel::kMostRows} : kChainRows)) {
+    const std::span<const int32_t> before = fresh_.first(fresh_.size() - 1);
+    session_->prefill(before, sequence_);
+    if (foreign_) foreign_->computed(before);
+    fresh_ = fresh_.last(1);
+  }
+  node_ = level_ = 0;
+  open_.push_back(0);
+  drafting_ = true;
+}
+
+bool ModelDrafter::follow(std::span<const int32_t> sequence) {
+  own_root_ = root_;
+  asked_ = std::min(asked_, session_->capacity() - root_);
+  if (paths_ > 1) asked_ = std::min(asked_, levels_of_paths());
+  if (!able_ || asked_ <= 0) return false;
   // New since the last draft: the root. When all draft tokens were accepted, the last of them comes
   // before it, because it was not fed then. There are more where steps went by without a draft, or
   // where the accepted path is not the last that was drafted.
@@ -181,14 +208,22 @@ void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, Token
   EVALRUN_CHECK(!fresh_.empty(), "the drafting model is ahead of the text");
   able_ = std::all_of(fresh_.begin(), fresh_.end(), [this](int32_t t) { return known(t); }) &&
           length + static_cast<int>(fresh_.size()) <= session_->capacity();
-  if (!able_) return;
-  if (fresh_.size() > (paths_ > 1 ? size_t{DraftModel::kMostRows} : kChainRows)) {
-    session_->prefill(fresh_.first(fresh_.size() - 1), sequence_);
-    fresh_ = fresh_.last(1);
-  }
-  node_ = level_ = 0;
-  open_.push_back(0);
-  drafting_ = true;
+  return able_;
+}
+
+bool ModelDrafter::follow_foreign(std::span<const int32_t> sequence) {
+  sequence_text_ = sequence;
+  fresh_ = foreign_->follow(sequence);
+  if (fresh_.empty()) return false;
+  own_root_ = foreign_->last();
+  asked_ = std::min(asked_, session_->capacity() - own_root_);
+  if (paths_ > 1) asked_ = std::min(asked_, levels_of_paths());
+  own_tree_.reset(fresh_.back());
+  return asked_ > 0;
+}
+
+int ModelDrafter::levels_of_paths() const {
+  return (std::min(static_cast<int>(engine::kMaxRows), target_capacity_ - root_) - 1) / paths_;
 }
 
 void ModelDrafter::go_on(const TokenTree& tree) {
@@ -196,8 +231,11 @@ void ModelDrafter::go_on(const TokenTree& tree) {
   open_.pop_back();
   if (node_ == 0) return;  // fresh_ is what draft() has found
   level_ = tree.level[static_cast<size_t>(node_)];
-  const int before = root_ + level_;
-  if (session_->length(sequence_) > before) session_->rewind(before, sequence_);
+  const int before = own_root_ + level_;
+  if (session_->length(sequence_) > before) {
+    session_->rewind(before, sequence_);
+    if (foreign_) foreign_->rewound(before);
+  }
   held_.resize(static_cast<size_t>(level_ - 1));
   held_.push_back(node_);
   fresh_ = {&tree.token[static_cast<size_t>(node_)], 1};
@@ -206,17 +244,19 @@ void ModelDrafter::go_on(const TokenTree& tree) {
 bool ModelDrafter::stage(TokenTree& tree) {
   if (!drafting_) return false;
   if (!open_.empty()) {
-    go_on(tree);
+    go_on(foreign_ ? own_tree_ : tree);
     part_ = model_->add(*session_, request(), sequence_);
     return true;
   }
   drafting_ = false;
+  if (by_text()) add_text(tree);
   // The whole model verifies from here.
   if (model_->own() == nullptr) session_->rewind(root_, sequence_);
   return false;
 }
 
 void ModelDrafter::take(TokenTree& tree) {
+  if (foreign_) foreign_->computed(fresh_);
   if (paths_ > 1) {
     read_paths(model_->part(part_), tree);
   } else {
@@ -228,17 +268,31 @@ void ModelDrafter::take(TokenTree& tree) {
 }
 
 void ModelDrafter::add_node(TokenTree& tree, int32_t token, uint32_t paths, bool stops) {
-  const int node = tree.add(token, node_);
+  const int node = foreign_ ? own_tree_.add(own_, node_) : tree.add(token, node_);
+  if (by_text())
+    stops = stops || options_.foreign->ends_draft(own_);
+  else if (foreign_)
+    tree.add(token, node_);  // the same node
   drawn_.push_back({forwards_, {level_, std::countr_zero(paths)}, paths});
   drafted_ = std::max(drafted_, level_ + 1);
   if (level_ + 1 < asked_ && !stops) open_.push_back(node);
 }
 
+// From here on the draft is what the tree has of it.
+void ModelDrafter::add_text(TokenTree& tree) {
+  const auto drafted = std::span<const int32_t>(own_tree_.token).subspan(1);
+  options_.foreign->retokenize(sequence_text_, drafted, static_cast<size_t>(most_text_), text_);
+  int node = 0;
+  for (const int32_t token : text_) node = tree.add(token, node);
+  drafted_ = static_cast<int>(text_.size());
+  drawn_.assign(text_.size(), {});
+}
+
 // One token for each path through the node at hand; paths that draw the same one stay together.
 // Whether they go on depends on the token alone.
 void ModelDrafter::read_paths(const engine::ForwardResult& result, TokenTree& tree) {
-  const auto logits = result.logits_row(static_cast<int>(rows_.size()) - 1)
-                          .first(static_cast<size_t>(options_.common_vocab));
+  const std::span<const float> logits =
+      outputs_of(result.logits_row(static_cast<int>(rows_.size()) - 1));
   const std::span<const double> law = draw_from(logits);
   const double log_sum = length_.watches_confidence() ? engine::log_sum(logits) : 0;
   const bool unsure = length_.watches_entropy() && length_.stops_at_entropy(entropy_of(logits));
@@ -272,7 +326,7 @@ void ModelDrafter::accepted(std::span<const int> path, int32_t) {
   length_.verified(drafted_, static_cast<int>(path.size()), asked_);
   drafted_ = 0;
   engine::Session* const own = model_->own();
-  if (!able_ || own == nullptr) return;
+  if (!able_ || own == nullptr || foreign_) return;
   const auto shared = std::mismatch(path.begin(), path.end(), held_.begin(), held_.end()).first;
   own->rewind(std::min(own->length(sequence_), root_ + 1 + static_cast<int>(shared - path.begin())),
               sequence_);

@@ -14,6 +14,12 @@
 // padding. Draft logits are cut to the common width before the softmax; the target's stay whole, so
 // that its distribution is that of the target alone. A token the draft model has no embedding for
 // ends drafting for the rest of the generation, and so does a draft context that is full.
+//
+// Foreign vocabularies (methods/model_draft/foreign_vocabulary.h): the draft model's context is the
+// text in its own tokens (methods/model_draft/foreign_context.h), and so are the tokens that a
+// draft goes on from. With vocab=intersect outputs are chosen among those that are target tokens.
+// With vocab=text the model drafts by itself, and the tree gets the target's tokens of that text
+// when the draft is complete.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -25,6 +31,8 @@
 #include "methods/method.h"
 #include "methods/model_draft/draft_length.h"
 #include "methods/model_draft/draft_model.h"
+#include "methods/model_draft/foreign_context.h"
+#include "methods/model_draft/foreign_vocabulary.h"
 
 namespace evalrun::methods {
 
@@ -49,11 +57,13 @@ class ModelDrafter final : public Drafter {
  public:
   struct Options {
     DraftLengthRule length;
-    int draft_vocab = 0;                // ids the draft model knows
-    int common_vocab = 0;               // width of both models' logits that is compared
-    std::vector<int32_t> ids;           // id of each output of a draft over fewer ids; empty = same
-    size_t extra_weights = 0;           // bytes the draft model adds to the target's
-    DraftRule rule = DraftRule::kAuto;  // when sampling
+    int draft_vocab = 0;          // ids the draft model knows, or can draft
+    int common_vocab = 0;         // width of both models' logits that is compared
+    std::vector<int32_t> ids;     // id of each output of a draft over fewer ids; empty = same
+    std::vector<int32_t> logits;  // those that are the outputs; empty = the first of all
+    std::shared_ptr<const ForeignVocabulary> foreign;  // null: ids mean the same in both
+    size_t extra_weights = 0;                          // bytes the draft model adds to the target's
+    DraftRule rule = DraftRule::kAuto;                 // when sampling
     std::optional<double> temperature;  // of the draft when sampling; the target's without it
     engine::SkipSet skip;               // sublayers a draft leaves out
     double cost = 0;                    // of a drafted token, in plain steps of the target
@@ -94,6 +104,12 @@ class ModelDrafter final : public Drafter {
 
  private:
   ModelDrafter(std::shared_ptr<DraftModel> model, std::shared_ptr<const Options> options, int slot);
+  // The levels that there is room for, and as fresh_ what the drafting model has not computed of
+  // the text; false where it cannot draft.
+  bool follow(std::span<const int32_t> sequence);
+  bool follow_foreign(std::span<const int32_t> sequence);
+  // All paths whole: which of their nodes there is room for must not depend on what was drawn.
+  int levels_of_paths() const;
   // The fresh tokens as a request, which asks for what follows the last of them.
   engine::ForwardRequest request();
   // The token drafted after them. `stops` is set where the draft ends with it: the model is too
@@ -104,6 +120,8 @@ class ModelDrafter final : public Drafter {
   std::span<const double> draw_from(std::span<const float> logits);
   void read_paths(const engine::ForwardResult& result, TokenTree& tree);
   void add_node(TokenTree& tree, int32_t token, uint32_t paths, bool stops);
+  // By text: all nodes, when the draft is complete.
+  void add_text(TokenTree& tree);
   // The next of open_ as the node at hand, with the session before its token.
   void go_on(const TokenTree& tree);
   bool draws() const { return rule_ != DraftRule::kArgmax; }
@@ -114,12 +132,17 @@ class ModelDrafter final : public Drafter {
   bool can_keep_dists(const GenerationContext& context) const;
   // Whether the draft model's own top token is all that is wanted, and none of its ids is cut.
   bool by_top() const {
-    return !draws() && !length_.watches_entropy() &&
+    return !draws() && !length_.watches_entropy() && options_.logits.empty() &&
            (!options_.ids.empty() || options_.common_vocab == options_.draft_vocab);
   }
-  int32_t id_of(int32_t output) const {
+  // Of an output chosen; notes the draft model's own id of it.
+  int32_t id_of(int32_t output) {
+    own_ = options_.logits.empty() ? output : options_.logits[static_cast<size_t>(output)];
     return options_.ids.empty() ? output : options_.ids[static_cast<size_t>(output)];
   }
+  // The outputs of a row of logits.
+  std::span<const float> outputs_of(std::span<const float> logits);
+  bool by_text() const { return foreign_ && options_.foreign->by_text(); }
   int dist(int forward) const { return model_->dists().first(slot_) + forward; }
   bool known(int32_t token) const { return token >= 0 && token < options_.draft_vocab; }
 
@@ -139,6 +162,7 @@ class ModelDrafter final : public Drafter {
   int target_capacity_ = 0;         // tokens of the target's sequence
   bool able_ = true;                // every token so far is known to the draft model
   int root_ = 0;                    // position of the root of the last draft
+  int own_root_ = 0;                // the same in the drafting model's session
   int asked_ = 0, drafted_ = 0;     // levels, by the last draft
   bool drafting_ = false;           // the current draft is not complete
   std::span<const int32_t> fresh_;  // tokens that the next forward takes
@@ -163,6 +187,15 @@ class ModelDrafter final : public Drafter {
   engine::WarpScratch scratch_;
   std::vector<engine::Row> rows_;
   engine::DistributionDraw draw_;  // of the last row
+
+  // Of a foreign vocabulary.
+  std::optional<ForeignContext> foreign_;
+  TokenTree own_tree_;                      // the draft in the draft model's ids
+  int32_t own_ = 0;                         // id of the output chosen last
+  std::span<const int32_t> sequence_text_;  // of draft(); it stays until accepted()
+  std::vector<float> logits_;               // of the outputs
+  std::vector<int32_t> text_;               // by text: the target's tokens of the draft
+  int most_text_ = 0;                       // the most of them
 };
 
 }  // namespace evalrun::methods

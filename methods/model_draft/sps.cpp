@@ -11,7 +11,13 @@
 // too (draft_kv=int8; the paper has 4). There the draft reads the upper half of the target's own
 // cache. Here it has a session of its own, and computes the prompt a second time. The copy of the
 // weights is one for all arms of a run (engine/model/format_copy.h).
+//
+// A model given with --draft may have a tokenizer of its own: vocab=intersect and vocab=text (Timor
+// et al. 2025, arXiv 2502.05202, sections 3 and 4; methods/model_draft/foreign_vocabulary.h).
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
 
 #include "engine/base/error.h"
 #include "engine/base/parse_number.h"
@@ -30,6 +36,7 @@ namespace evalrun::methods {
 namespace {
 
 constexpr std::string_view kLayers = "layers:", kSelf = "self";
+constexpr int kTokensOfOne = 2;  // room in a foreign draft's cache, for one of the target's
 
 struct SpsOptions {
   bool adaptive = false;
@@ -42,6 +49,7 @@ struct SpsOptions {
   int paths = 2;
   DraftLengthRule::Schedule schedule = DraftLengthRule::Schedule::kConstant;
   DraftRule rule = DraftRule::kAuto;
+  VocabularyRule vocab = VocabularyRule::kSame;
   AdapterOptions adapter;  // of draft=trained
 };
 
@@ -94,7 +102,9 @@ void check_vocabularies(const engine::Model& target, const engine::Model& draft)
         fmt::format("sps: the draft model has another vocabulary than the target\n  target: {}\n"
                     "  draft:  {}",
                     describe(target), describe(draft)),
-        "take a draft model of the same family with --draft, or draft=layers:N");
+        "take a draft model of the same family with --draft, or draft=layers:N; or draft with this "
+        "one by vocab=intersect (the tokens that both have) or vocab=text (its text, tokenized "
+        "again)");
 }
 
 // What to choose where draft_dtype has as many bits as the target, or more.
@@ -146,16 +156,16 @@ std::map<std::string, std::string> copy_facts(const SpsOptions& options,
   return facts;
 }
 
-std::shared_ptr<const engine::Model> draft_model(const std::string& text,
+std::shared_ptr<const engine::Model> draft_model(const SpsOptions& options,
                                                  const MethodBuildContext& context) {
-  const int layers = draft_layers(text);
+  const int layers = draft_layers(options.draft);
   if (layers == 0) {
     if (context.draft == nullptr)
       throw base::usage_error("sps: draft=file, but no draft model was given",
                               "give one with --draft PATH, or use the target's own first layers: "
                               "sps:draft=layers:4, or "
                               "its weights in 4 bits: sps:draft=self");
-    check_vocabularies(*context.target, *context.draft);
+    if (options.vocab == VocabularyRule::kSame) check_vocabularies(*context.target, *context.draft);
     return context.draft;
   }
   if (layers > context.target->config().n_layers)
@@ -164,6 +174,56 @@ std::shared_ptr<const engine::Model> draft_model(const std::string& text,
                     context.target->config().name, context.target->config().n_layers),
         "take fewer layers");
   return context.target->first_layers(layers);
+}
+
+void draft_foreign(VocabularyRule rule, std::shared_ptr<const engine::Model> target,
+                   std::shared_ptr<const engine::Model> draft, ModelDrafter::Options& drafting) {
+  drafting.foreign = std::make_shared<const ForeignVocabulary>(rule, target, draft);
+  const VocabularyMap& map = drafting.foreign->map();
+  if (rule == VocabularyRule::kText) {
+    drafting.draft_vocab = drafting.common_vocab = static_cast<int>(map.to_target.size());
+  } else {
+    drafting.logits = map.draft_ids;
+    drafting.ids = map.target_ids;
+    drafting.draft_vocab = static_cast<int>(map.to_draft.size());
+    drafting.common_vocab = static_cast<int>(map.draft_ids.size());
+  }
+}
+
+// Drafts that were tokenized again have no distribution to be rejected by.
+DraftRule sps_rule(const SpsOptions& options) {
+  return options.vocab == VocabularyRule::kText && options.rule == DraftRule::kAuto
+             ? DraftRule::kArgmax
+             : options.rule;
+}
+
+void check_vocab(const SpsOptions& options) {
+  if (options.vocab == VocabularyRule::kSame) return;
+  if (options.draft != "file")
+    throw base::usage_error(
+        fmt::format("sps: vocab=intersect and vocab=text are for a draft model of another "
+                    "vocabulary, and draft={} has the target's",
+                    options.draft),
+        "leave vocab out, or give a draft model with --draft PATH and leave draft out");
+  const DraftRule rule = sps_rule(options);
+  if (options.vocab == VocabularyRule::kText && rule != DraftRule::kArgmax &&
+      rule != DraftRule::kMatch)
+    throw base::usage_error(
+        "sps: vocab=text verifies by match alone, because its drafts have no probabilities in the "
+        "target's tokens",
+        "take verify=argmax or verify=match, or vocab=intersect");
+}
+
+// Of the arm: whose tokenizer drafts, and how much of the vocabularies is common.
+std::map<std::string, std::string> vocabulary_settings(const SpsOptions& options,
+                                                       const MethodBuildContext& context) {
+  const ForeignVocabulary foreign(options.vocab, context.target, draft_model(options, context));
+  const VocabularyMap& map = foreign.map();
+  std::map<std::string, std::string> settings = {
+      {"draft_tokenizer", context.draft->tokenizer()->vocabulary_hash()},
+      {"common_tokens", to_text(map)}};
+  if (map.share() < kFewCommonTokens) settings[kFewTokensSetting] = to_text(map);
+  return settings;
 }
 
 std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuildContext& context) {
@@ -180,20 +240,27 @@ std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuil
     drafting.draft_vocab = draft->config().vocab_size;
     drafting.common_vocab = draft->config().n_logits();
   } else {
-    draft = options.draft == kSelf ? narrow_copy(options, context)
-                                   : draft_model(options.draft, context);
+    draft = options.draft == kSelf ? narrow_copy(options, context) : draft_model(options, context);
     drafting.draft_vocab = draft->config().vocab_size;
     drafting.common_vocab =
         std::min(draft->config().vocab_size, context.target->config().vocab_size);
+    if (options.vocab != VocabularyRule::kSame)
+      draft_foreign(options.vocab, context.target, draft, drafting);
     drafting.extra_weights = draft_layers(options.draft) == 0 ? draft->weight_bytes() : 0;
   }
   engine::SessionOptions session = context.session;
   session.n_sequences = drafting.slots = context.slots;
   if (trained) session.kv_dtype.clear();
   if (options.draft == kSelf) session.kv_dtype = kv_of_copy(options, context);
+  // Another tokenizer may need more tokens for the same text, or many more, so that no pool made
+  // for the target's would be sure to have room.
+  if (drafting.foreign != nullptr) {
+    session.max_tokens *= kTokensOfOne;
+    session.pool_tokens = 0;
+  }
   if (draft->config().max_context > 0)
     session.max_tokens = std::min(session.max_tokens, draft->config().max_context);
-  drafting.rule = options.rule;
+  drafting.rule = sps_rule(options);
   if (options.rule == DraftRule::kManyPaths) drafting.paths = options.paths;
   drafting.length.schedule = options.schedule;
   drafting.length.k = options.k;
@@ -206,13 +273,56 @@ std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuil
   return std::make_unique<ModelDrafter>(engine::Session::create(draft, session), drafting);
 }
 
+Parameters<SpsOptions> sps_parameters() {
+  using Shape = SpsOptions;
+  using Schedule = DraftLengthRule::Schedule;
+  return adaptive_parameters<Shape>()
+      .add("confidence", &Shape::confidence, {0, 1},
+           "drafting stops after a token the draft model gives less probability; 0 = never")
+      .add("draft", &Shape::draft,
+           "file (needs --draft PATH), trained (a distilled draft, see adapter), layers:N "
+           "(the target's first N layers) or self (the target in fewer bits)")
+      .choice("draft_dtype", &Shape::draft_dtype,
+              {{"q4", engine::WeightFormat::kQ4}, {"int8", engine::WeightFormat::kInt8}},
+              "weights of draft=self; fewer bits than the target's")
+      .choice("draft_kv", &Shape::narrow_kv, {{"same", false}, {"int8", true}},
+              "keys and values of draft=self: as the target's, or int8 (CPU)")
+      .add("draft_temperature", &Shape::draft_temperature, {0, 100},
+           "temperature of the draft when sampling; 0 = the target's")
+      .add("entropy", &Shape::entropy, {0, 100},
+           "drafting stops after a token whose draft distribution has sqrt(0.15 entropy in "
+           "nats) "
+           "above this (SVIP's released program: 0.3); 0 = never")
+      .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "draft length (gamma), in tokens")
+      .add("k_max", &Shape::k_max, {1, engine::kMaxRows - 1}, "longest draft of the heuristic")
+      .add("paths", &Shape::paths, {1, kMostPaths}, kPathsText)
+      .choice("schedule", &Shape::schedule,
+              {{"constant", Schedule::kConstant},
+               {"transient", Schedule::kTransient},
+               {"heuristic", Schedule::kHeuristic}},
+              "k tokens; or 2 more after a full match and 1 less otherwise, per answer "
+              "(transient) or from answer to answer (heuristic: runs then depend on order)")
+      .with(&ParamInfo::steps_at, {"heuristic", StepReproducibility::kCarryState})
+      .choice("verify", &Shape::rule, kRules, kRuleText)
+      .choice("vocab", &Shape::vocab,
+              {{"same", VocabularyRule::kSame},
+               {"intersect", VocabularyRule::kIntersect},
+               {"text", VocabularyRule::kText}},
+              "a draft model with another tokenizer: refused (same); drafts from the tokens "
+              "that both have (intersect); or drafts in its own tokens, whose text the "
+              "target's tokenizer cuts, verified by match (text)")
+      .add(adapter_parameters(), &Shape::adapter);
+}
+
 }  // namespace
 
 MethodInfo speculative_sampling_method() {
   MethodInfo info;
   info.name = "sps";
   info.summary = "speculative sampling: a smaller model drafts a chain";
-  info.source = "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318";
+  info.source =
+      "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318; foreign "
+      "vocabularies: Timor et al. 2025, arXiv 2502.05202";
   info.needs = "a draft model (--draft PATH, draft=trained, draft=self or draft=layers:N)";
   info.takes_draft_model = true;
   info.notes =
@@ -222,50 +332,26 @@ MethodInfo speculative_sampling_method() {
       "paper. draft=self is quantised self-speculation (QuantSpec, arXiv 2502.10424), with a cache "
       "of its own: the target's weights in draft_dtype draft for the same weights in more bits. "
       "Where the model's file has no more bits than that, both hold much the same values; reports "
-      "mark such rows. SVIP (Zhang et al. 2024, arXiv 2411.18462): entropy=0.3,k=40.";
+      "mark such rows. SVIP (Zhang et al. 2024, arXiv 2411.18462): entropy=0.3,k=40. "
+      "vocab=intersect is TLI of Timor et al. and vocab=text their SLEM, which drafts greedily "
+      "here unless verify=match.";
   using Shape = SpsOptions;
-  using Schedule = DraftLengthRule::Schedule;
-  const auto parameters =
-      adaptive_parameters<Shape>()
-          .add("confidence", &Shape::confidence, {0, 1},
-               "drafting stops after a token the draft model gives less probability; 0 = never")
-          .add("draft", &Shape::draft,
-               "file (needs --draft PATH), trained (a distilled draft, see adapter), layers:N "
-               "(the target's first N layers) or self (the target in fewer bits)")
-          .choice("draft_dtype", &Shape::draft_dtype,
-                  {{"q4", engine::WeightFormat::kQ4}, {"int8", engine::WeightFormat::kInt8}},
-                  "weights of draft=self; fewer bits than the target's")
-          .choice("draft_kv", &Shape::narrow_kv, {{"same", false}, {"int8", true}},
-                  "keys and values of draft=self: as the target's, or int8 (CPU)")
-          .add("draft_temperature", &Shape::draft_temperature, {0, 100},
-               "temperature of the draft when sampling; 0 = the target's")
-          .add("entropy", &Shape::entropy, {0, 100},
-               "drafting stops after a token whose draft distribution has sqrt(0.15 entropy in "
-               "nats) "
-               "above this (SVIP's released program: 0.3); 0 = never")
-          .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "draft length (gamma), in tokens")
-          .add("k_max", &Shape::k_max, {1, engine::kMaxRows - 1}, "longest draft of the heuristic")
-          .add("paths", &Shape::paths, {1, kMostPaths}, kPathsText)
-          .choice("schedule", &Shape::schedule,
-                  {{"constant", Schedule::kConstant},
-                   {"transient", Schedule::kTransient},
-                   {"heuristic", Schedule::kHeuristic}},
-                  "k tokens; or 2 more after a full match and 1 less otherwise, per answer "
-                  "(transient) or from answer to answer (heuristic: runs then depend on order)")
-          .with(&ParamInfo::steps_at, {"heuristic", StepReproducibility::kCarryState})
-          .choice("verify", &Shape::rule, kRules, kRuleText)
-          .add(adapter_parameters(), &Shape::adapter);
+  const auto parameters = sps_parameters();
   info.params = parameters.infos();
-  info.check = parameters.bound(check_options);
+  info.check = parameters.bound([](const Shape& options) {
+    check_options(options);
+    check_vocab(options);
+  });
   info.takes_draft_with =
       parameters.bound([](const Shape& options) { return options.draft == "file"; });
   draft_by(info, parameters, sps_drafter);
   info.sampled = parameters.bound([](const Shape& options, const engine::SamplingParams& sampling) {
-    return sampled_answers(options.rule, sampling);
+    return sampled_answers(sps_rule(options), sampling);
   });
   info.files =
       parameters.bound([](const Shape& options,
                           const MethodBuildContext& context) -> std::map<std::string, std::string> {
+        if (options.vocab != VocabularyRule::kSame) return vocabulary_settings(options, context);
         if (options.draft == kSelf) return copy_facts(options, context);
         if (options.draft != "trained") return {};
         return adapter_file("draft", options.adapter, context);

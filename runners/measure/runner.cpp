@@ -8,6 +8,7 @@
 #include "engine/base/text.h"
 #include "engine/cost/machine_probes.h"
 #include "engine/devices.h"
+#include "methods/model_draft/vocabulary_map.h"
 #include "runners/machine/environment.h"
 #include "runners/measure/batch_calls.h"
 #include "runners/measure/deferred_scores.h"
@@ -405,6 +406,20 @@ void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                              planned_session(request, plan).n_threads, seconds);
 }
 
+namespace {
+
+std::vector<std::string> arms_of_few_common_tokens(const RunPlan& plan) {
+  std::vector<std::string> arms;
+  for (const PlannedArm& arm : plan.arms) {
+    const auto few = arm.record.settings.find(methods::kFewTokensSetting);
+    if (few != arm.record.settings.end())
+      arms.push_back(fmt::format("{}: {}", arm.record.label, few->second));
+  }
+  return arms;
+}
+
+}  // namespace
+
 RunOutcome run_plan(const PlanRequest& request, const RunPlan& plan, results::ResultStore& store,
                     base::Clock& clock, const RunnerOptions& options) {
   const Conversation conversation(*request.target);
@@ -419,7 +434,10 @@ RunOutcome run_plan(const PlanRequest& request, const RunPlan& plan, results::Re
   }
   if (runner.pending() > 0) measure_row_cost(request, plan, options);
   ModelSessions sessions(planned_session(request, plan));
-  return runner.run([&](const auto& model) -> engine::Session& { return sessions.of(model); });
+  RunOutcome outcome =
+      runner.run([&](const auto& model) -> engine::Session& { return sessions.of(model); });
+  outcome.few_common_tokens = arms_of_few_common_tokens(plan);
+  return outcome;
 }
 
 RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,

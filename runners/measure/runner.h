@@ -28,7 +28,9 @@ struct RunOutcome {
   int scored = 0;    // after the generations, by evaluators that run programs or ask a model
   int unscored = 0;  // such scores that were left undone
   std::vector<std::string> scoring_problems;  // why an evaluator could not score on this machine
-  double steal_share = 0;                     // of all cores' time while measuring
+  // Arms whose draft model has another vocabulary that shares few tokens with the target's.
+  std::vector<std::string> few_common_tokens = {};
+  double steal_share = 0;  // of all cores' time while measuring
 };
 
 struct RunnerOptions {

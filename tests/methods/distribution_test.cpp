@@ -112,6 +112,7 @@ const char* const kArms[] = {
     "sps:draft=layers:1,k=2,draft_temperature=1.6",
     "sps:draft=layers:1,k=2,verify=block",
     "sps:draft=layers:1,k=2,verify=gbv,paths=3",
+    "sps:k=2,vocab=intersect",
     "medusa:adapter=@medusa,tree=0+1+00,draft=traversal",
     "eagle:adapter=@eagle,tree=0+1+00+01,draft=traversal",
     "sps:draft=layers:1,k=2,confidence=0.3",

@@ -37,7 +37,7 @@ TEST(ParseMethod, FillsInDefaultsAndSpellsCanonically) {
       parse_method("sps:draft=layers:4").canonical(),
       "sps:adapter=auto,adaptive=false,any_target=false,confidence=0,draft=layers:4,"
       "draft_dtype=q4,draft_kv=same,draft_temperature=0,dtype=int8,entropy=0,k=4,k_max=20,paths=2,"
-      "schedule=constant,verify=auto");
+      "schedule=constant,verify=auto,vocab=same");
   EXPECT_EQ(parse_method("pld:k=10,ngram=3").label(), "pld");
   EXPECT_EQ(parse_method("pld:ngram=4,k=02").label(), "pld:k=2,ngram=4");
   const auto spec = parse_method("pld:match=recent");

@@ -389,6 +389,8 @@ int exit_code_of(const runners::RunOutcome& outcome, const std::string& resume_c
     spdlog::warn("{} generations failed; their rows say why (evalrun show)", outcome.failed);
   for (const std::string& problem : outcome.scoring_problems)
     spdlog::warn("not judged: {}", problem);
+  for (const std::string& arm : outcome.few_common_tokens)
+    spdlog::warn("draft model and target have few tokens in common: {}", arm);
   if (outcome.steal_share > 0.02)
     spdlog::warn("other guests of this machine took {:.1f} % of the processor time",
                  100 * outcome.steal_share);

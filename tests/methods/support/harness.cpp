@@ -11,6 +11,7 @@
 #include "tests/methods/support/adapters.h"
 #include "tests/methods/support/corpora.h"
 #include "tests/methods/support/drafters.h"
+#include "tests/methods/support/foreign_draft.h"
 
 namespace evalrun::tests {
 namespace {
@@ -115,6 +116,10 @@ const std::vector<std::string> kShapes = {
     "self_spec:attention=1,mlp=none,k=5",
     "self_spec:attention=1,mlp=none,k=4,threshold=0.2,verify=gumbel",
     "sps:draft=layers:1,k=3,verify=match",
+    "sps:k=3,vocab=intersect",
+    "sps:k=4,paths=3,verify=gbv,vocab=intersect",
+    "sps:k=6,verify=match,vocab=text",
+    "sps:k=5,verify=argmax,vocab=text",
     "sps:draft=layers:1,k=4,paths=3,verify=gbv",
     "sps:confidence=0.2,k=6,verify=gbv",
     "self_spec:attention=1,mlp=none,k=3,threshold=0.1,verify=gbv",
@@ -295,7 +300,8 @@ Arm arm_of(const std::string& spec) {
   return {spec,
           [spec](const methods::MethodBuildContext& context) {
             const methods::MethodSpec method = parse_with_files(spec, *context.target);
-            return method.info->build(method.params, context);
+            return method.info->build(
+                method.params, wants_foreign_draft(method) ? with_foreign_draft(context) : context);
           },
           parsed.steps() == methods::StepReproducibility::kCarryState,
           parsed.lossless() != methods::Lossless::kBoth};
@@ -364,6 +370,7 @@ std::unique_ptr<methods::DecodingMethod> build_method(
   context.target = model;
   context.session = session_options(max_tokens);
   context.draft = model->first_layers(1);
+  if (wants_foreign_draft(method)) context = with_foreign_draft(context);
   return method.info->build(method.params, context);
 }
 
