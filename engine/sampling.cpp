@@ -97,7 +97,7 @@ struct Before {
 // Leaves the k best ids in `ids` in any order but for the worst of them, which is the last. Room
 // for 4 k ids and some: candidates gather above the worst of the best so far, and each time the
 // room is full the k best of them stay. Ids come in ascending order, so an equal logit never
-// displaces one that is already in.
+// displaces one that is already in. Throws for NaN, in the same pass.
 void select_best(std::span<const float> logits, size_t k, std::vector<int32_t>& ids) {
   const size_t n = logits.size();
   k = std::min(k, n);
@@ -110,20 +110,33 @@ void select_best(std::span<const float> logits, size_t k, std::vector<int32_t>& 
     ids.resize(k);
     worst = logits[static_cast<size_t>(ids.back())];
   };
-  for (size_t i = 0; i < room; ++i) ids.push_back(static_cast<int32_t>(i));
+  bool odd_nan = false;  // in no full set of lanes
+  for (size_t i = 0; i < room; ++i) {
+    odd_nan |= logits[i] != logits[i];
+    ids.push_back(static_cast<int32_t>(i));
+  }
+  if (odd_nan) bad_logits("the model computed NaN");  // they have no order to be sorted in
   shrink();
+  QuadMask nan[kQuads] = {};
   for (size_t i = room; i < n; i += kLanes) {
     const size_t end = std::min(i + kLanes, n);
     if (end - i == kLanes) {
       const Quad border{worst, worst, worst, worst};
       QuadMask above{};
-      for (size_t j = 0; j < kQuads; ++j) above |= quad_at(&logits[i + 4 * j]) > border;
+      for (size_t j = 0; j < kQuads; ++j) {
+        const Quad x = quad_at(&logits[i + 4 * j]);
+        above |= x > border;
+        nan[j] |= x != x;
+      }
       if (!any(above)) continue;
     }
     if (ids.size() + kLanes > room) shrink();
-    for (size_t j = i; j < end; ++j)
-      if (logits[j] > worst) ids.push_back(static_cast<int32_t>(j));
+    for (size_t j = i; j < end; ++j) {
+      odd_nan |= logits[j] != logits[j];
+      if (logits[j] > worst) ids.push_back(static_cast<int32_t>(j));  // never NaN
+    }
   }
+  if (odd_nan || any(nan[0] | nan[1] | nan[2] | nan[3])) bad_logits("the model computed NaN");
   shrink();
 }
 
@@ -288,8 +301,7 @@ int32_t argmax(std::span<const float> logits) {
 
 void top_k(std::span<const float> logits, int k, std::vector<TokenLogit>& best,
            WarpScratch& scratch) {
-  EVALRUN_CHECK(k > 0, "k = {}", k);
-  find_largest(logits);  // for its NaN check
+  EVALRUN_CHECK(k > 0 && !logits.empty(), "the best {} of {} logits", k, logits.size());
   std::vector<int32_t>& ids = scratch.order;
   select_best(logits, static_cast<size_t>(k), ids);
   std::sort(ids.begin(), ids.end(), Before{logits});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "methods/idle_backoff.h"
 
 namespace evalrun::methods {
 namespace {
@@ -38,6 +39,7 @@ class AdaptiveDrafter final : public Drafter {
     acceptance_.start(*drafter_);
     seen_ = context.prompt.size() + 1;
     watched_.forget();
+    backoff_.start(drafter_->rarest_query());
     side_ = 0;
     // Not all of max_new: an answer may end long before.
     allowance_ = (free_ ? kFreeRows - 1 : kTrialShare) * std::min(context.max_new, kAdvance);
@@ -60,6 +62,7 @@ class AdaptiveDrafter final : public Drafter {
       if (asked_) drafter_->draft(sequence, depth, tree);
       return;
     }
+    if (!backoff_.due(sequence)) return;
     full_.tree.reset(sequence.back());
     drafter_->draft(sequence, max_depth, full_.tree);
     full_.rate(*drafter_);
@@ -69,6 +72,8 @@ class AdaptiveDrafter final : public Drafter {
         full_.tree, [this](int node) { return acceptance_.of(full_, node); },
         {.riding = riding, .deepest = drafter_->max_accepted()}, tree);
     tree_size_ = tree.size();
+    backoff_.asked(sequence, full_.tree);
+    backoff_.note_used(tree_size_ > 1);
   }
 
   DraftGroup* group() override { return drafter_->group(); }
@@ -93,7 +98,9 @@ class AdaptiveDrafter final : public Drafter {
   void side_tops(int32_t root, std::span<const int32_t> rows) override {
     drafter_->side_tops(root, rows);
   }
-  TargetWants wants() const override { return drafter_->wants(); }
+  TargetWants wants() const override {
+    return free_ && tree_size_ == 1 ? drafter_->idle_wants() : drafter_->wants();
+  }
   void learn(std::span<const int32_t> sequence, const TokenTree& tree, std::span<const int> path,
              TargetAnswers& answers) override {
     drafter_->learn(sequence, tree, path, answers);
@@ -183,6 +190,7 @@ class AdaptiveDrafter final : public Drafter {
   RatedDraft full_;
   WatchedDraft watched_;
   DraftChoice choice_{price_};
+  IdleBackoff backoff_;
   size_t seen_ = 0;               // tokens of the text that are accounted for
   int side_ = 0, tree_size_ = 1;  // rows of the last step
   // Plain steps that may still be lost, and that could be lost so far if nothing was gained.

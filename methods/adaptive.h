@@ -10,7 +10,10 @@
 //
 // What is not verified still teaches when drafting is free (look-ups): the whole draft is
 // remembered and held against the tokens that come, so that a method that has switched itself off
-// knows when to switch on again, at no cost. A method whose drafts cost something (draft_cost() >
+// knows when to switch on again, at no cost. A look-up whose questions show (Drafter::
+// rarest_query(): `rest`) is asked ever more seldom where nothing comes of it
+// (methods/idle_backoff.h). In a step that verifies nothing a drafter learns as its
+// Drafter::idle_wants() says (`recycling`). A method whose drafts cost something (draft_cost() >
 // 0) tries at once, before there is anything to catch up with, then while it is off ever more
 // seldom, and only from a credit: 2 % of the first 64 tokens, 0.5 % of what goes by plainly, and
 // what it has gained.

@@ -169,10 +169,11 @@ SampledAnswers hybrid_answers(const HybridShape& shape, const engine::SamplingPa
 MethodInfo joined_drafts_method() {
   MethodInfo info;
   info.name = "hybrid";
+  info.version = "2";
   info.summary = "two or three drafters draft one tree; the nodes that pay are verified";
   info.source =
       "evalrun (methods/joined_draft.h); nodes by estimated acceptance as in EAGLE-2, arXiv "
-      "2406.16858";
+      "2406.16858; mode=bandit after Not-a-Bandit, arXiv 2510.20064, and TapOut, arXiv 2511.02017";
   info.needs = "what its parts need";
   info.takes_draft_model = true;
   info.notes =
@@ -188,9 +189,13 @@ MethodInfo joined_drafts_method() {
                    .add("enough", &JoinOptions::enough, {0, 1},
                         "mode=first: how often a first token must be accepted so that the parts "
                         "after it are not asked")
-                   .choice("mode", &JoinOptions::first, {{"merge", false}, {"first", true}},
+                   .choice("mode", &JoinOptions::mode,
+                           {{"merge", JoinMode::kMerge},
+                            {"first", JoinMode::kFirst},
+                            {"bandit", JoinMode::kBandit}},
                            "merge: every part that pays drafts; first: a part drafts only where "
-                           "those before it are not sure enough"),
+                           "those before it are not sure enough; bandit: one part drafts at a "
+                           "time, that which gave the most for its cost lately"),
                &HybridShape::join);
   info.params = parameters.infos();
   info.spelled = [parameters, infos = info.params](const MethodParams& params) {

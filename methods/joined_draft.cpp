@@ -6,36 +6,15 @@
 #include "engine/base/error.h"
 #include "methods/draft_choice.h"
 #include "methods/joined_group.h"
+#include "methods/joined_part.h"
 #include "methods/joined_tree.h"
+#include "methods/loss_account.h"
 
 namespace evalrun::methods {
 namespace {
 
 constexpr double kRecent = 0.2;    // weight of the newest draft in what a part brings and costs
 constexpr int kRarestTrial = 128;  // tokens between trials of a part that does not pay
-
-struct JoinedPart {
-  std::unique_ptr<Drafter> drafter;
-  bool dear = false;            // drafts by forwards
-  double cost = 0;              // of a forward of one row, in plain steps of the target
-  std::vector<int> draft_rows;  // of each forward at most
-  Acceptance acceptance;
-  WatchedDraft watched;
-  // What its drafts brought and took lately: tokens, nodes that paid, forwards.
-  double gain = 0, nodes = 0, forwards = 0;
-  size_t last_text = 0;  // tokens of the text when it drafted last
-  int interval = 1;      // tokens until it is tried although it does not pay
-  // Of this step.
-  RatedDraft draft;
-  std::vector<int> node_of;  // [node of draft], of the joined tree
-  bool drafted = false;
-  bool drafting = false;  // by forwards, and not complete
-  bool staged = false;
-  int ran = 0, lag = 1;  // forwards; tokens since its last draft
-  SideRows side;
-  int first_side = 0;
-  std::vector<int> path;
-};
 
 class JoinedDrafter final : public Drafter {
  public:
@@ -72,15 +51,19 @@ class JoinedDrafter final : public Drafter {
     double tokens = 1, sure = 0, spent = 0;  // sure: acceptance of the likeliest first token
     int rows = 1;
   };
-  double cost_of(const JoinedPart& part, double forwards) const;
   Outlook outlook();
   Outlook with(const Outlook& before, const JoinedPart& part) const;
-  bool asks(JoinedPart& part, const Outlook& before) const;
+  bool pays(const JoinedPart& part, const Outlook& before) const;
+  int depth_of(JoinedPart& part, const Outlook& before, int max_depth) const;
+  int affordable_depth(const JoinedPart& part, const Outlook& before, int max_depth) const;
+  void open_step(std::span<const int32_t> sequence);
+  void draft_joined(std::span<const int32_t> sequence, int max_depth);
+  void draft_by_bandit(std::span<const int32_t> sequence, int max_depth);
   void begin(JoinedPart& part, std::span<const int32_t> sequence, int max_depth);
   void complete(JoinedPart& part);
   void note_worth(JoinedPart& part);
+  TargetWants wants_of(const JoinedPart& part) const;
   void choose(TokenTree& tree);
-  void tell(JoinedPart& part, std::span<const int> path, int32_t bonus);
 
   const JoinOptions options_;
   const engine::RowCostTable* const costs_;
@@ -88,66 +71,61 @@ class JoinedDrafter final : public Drafter {
   std::vector<JoinedPart> parts_;  // those that cost nothing first
   std::vector<size_t> dear_;       // parts that draft by forwards, in the order of group_
   const std::shared_ptr<JoinedGroup> group_;
+  LossAccount account_;
+  DraftBandit bandit_;
   size_t seen_ = 0;  // tokens of the text that are accounted for
   int riding_ = 0;   // side rows of the last step
   // Of this step.
-  int beside_ = 0;  // side rows that are expected
+  bool open_ = false;  // it has drafted, and what came of it is not known
+  double spent_ = 0;   // plain steps that its drafts have cost
+  int verified_ = 1;   // rows, without side rows
+  int beside_ = 0;     // side rows that are expected
   JoinedTree joined_;
   DraftChoice choice_{price_};
   TokenTree plan_;              // not verified: what would be chosen
   std::vector<int> joined_of_;  // [node of the verified tree]
   std::vector<int> on_path_;    // [joined node] its place on the accepted path, from 1; 0 = none
+  std::vector<int32_t> path_;   // tokens of the accepted path
 };
+
+std::vector<bool> cost_nothing(const std::vector<std::unique_ptr<Drafter>>& drafters) {
+  std::vector<bool> free;
+  for (const std::unique_ptr<Drafter>& drafter : drafters)
+    free.push_back(drafter->group() == nullptr);
+  return free;
+}
 
 JoinedDrafter::JoinedDrafter(std::vector<std::unique_ptr<Drafter>> drafters,
                              const JoinOptions& options, const engine::RowCostTable* costs,
                              std::shared_ptr<JoinedGroup> group)
-    : options_(options), costs_(costs), price_(costs), group_(std::move(group)) {
+    : options_(options),
+      costs_(costs),
+      price_(costs),
+      group_(std::move(group)),
+      bandit_(cost_nothing(drafters)) {
   const int most = engine::kMaxRows * static_cast<int>(drafters.size());
   parts_.resize(drafters.size());
   for (size_t i = 0; i < drafters.size(); ++i) {
-    JoinedPart& part = parts_[i];
-    part.drafter = std::move(drafters[i]);
-    part.dear = part.drafter->group() != nullptr;
-    if (part.dear) dear_.push_back(i);
-    const LargestStep step = part.drafter->largest_step();
-    part.cost = step.draft_cost;
-    part.draft_rows = step.draft_rows;
-    part.draft.reserve(engine::kMaxRows);
-    part.watched.reserve(engine::kMaxRows);
-    part.node_of.reserve(engine::kMaxRows);
-    part.path.reserve(engine::kMaxRows);
-    for (std::vector<int32_t>* v : {&part.side.token, &part.side.parent})
-      v->reserve(engine::kMaxRows);
-    part.side.read.reserve(engine::kMaxRows);
+    parts_[i].own(std::move(drafters[i]));
+    if (parts_[i].dear) dear_.push_back(i);
   }
   joined_.reserve(most);
   choice_.reserve(most);
   plan_.reserve(engine::kMaxRows);
   joined_of_.reserve(engine::kMaxRows);
   on_path_.reserve(static_cast<size_t>(most));
+  path_.reserve(engine::kMaxRows);
 }
 
 void JoinedDrafter::start(const GenerationContext& context) {
   GenerationContext passed_on = context;
   passed_on.may_keep_dists = false;  // drafts are matched, whatever they were drawn from
-  for (JoinedPart& part : parts_) {
-    part.drafter->start(passed_on);
-    part.acceptance.start(*part.drafter);
-    part.watched.forget();
-    // As its most forwards would do where the likeliest of each level came true as expected.
-    part.forwards = part.nodes = static_cast<double>(part.draft_rows.size());
-    part.gain = 0;
-    double joint = 1;
-    for (int depth = 1; depth <= static_cast<int>(part.draft_rows.size()); ++depth)
-      part.gain += joint *= part.acceptance.of(0, depth, 0);
-    part.last_text = context.prompt.size();
-    part.interval = 1;  // at once: nothing has to be caught up with yet
-    part.drafted = part.drafting = part.staged = false;
-    part.side.clear();
-  }
+  for (JoinedPart& part : parts_) part.start(passed_on);
+  account_.start(context.max_new);
+  bandit_.start();
   seen_ = context.prompt.size() + 1;
   riding_ = 0;
+  open_ = false;
 }
 
 engine::FeatureSet JoinedDrafter::needs() const {
@@ -172,18 +150,6 @@ LargestStep JoinedDrafter::largest_step() const {
   return all;
 }
 
-// Of a draft that takes so many forwards, in plain steps; what went by without a draft is computed
-// first.
-double JoinedDrafter::cost_of(const JoinedPart& part, double forwards) const {
-  if (!part.dear || part.draft_rows.empty()) return 0;
-  double rows = 0;
-  const size_t whole = static_cast<size_t>(std::max(forwards + 0.5, 1.0));
-  for (size_t i = 0; i < whole; ++i)
-    rows += price_(std::max(part.draft_rows[std::min(i, part.draft_rows.size() - 1)], 1));
-  if (part.lag > 1 && part.drafter->must_catch_up()) rows += price_(part.lag);
-  return part.cost * rows;
-}
-
 JoinedDrafter::Outlook JoinedDrafter::outlook() {
   plan_.reset(joined_.tree().token[0]);
   choice_.choose(
@@ -197,24 +163,42 @@ JoinedDrafter::Outlook JoinedDrafter::with(const Outlook& before, const JoinedPa
   Outlook after = before;
   after.tokens += (1 - before.sure) * part.gain;
   after.sure = std::max(before.sure, part.acceptance.of(0, 1, 0));
-  after.spent += cost_of(part, part.forwards);
+  after.spent += part.cost_of(part.forwards, price_);
   after.rows += static_cast<int>(part.nodes + 0.5);
   return after;
 }
 
-bool JoinedDrafter::asks(JoinedPart& part, const Outlook& before) const {
-  if (options_.first && before.sure >= options_.enough) return false;
-  if (!part.dear) return true;
+bool JoinedDrafter::pays(const JoinedPart& part, const Outlook& before) const {
   const auto speed = [this](const Outlook& o) {
     return o.tokens / (price_(o.rows + beside_) + o.spent);
   };
-  if (speed(with(before, part)) > speed(before)) {
-    part.interval = 1;
-    return true;
-  }
-  if (part.lag < part.interval) return false;
-  part.interval = std::min(2 * part.interval, kRarestTrial);
-  return true;
+  return speed(with(before, part)) > speed(before);
+}
+
+// Levels that a part drafts which costs forwards; 0 = it is not asked.
+int JoinedDrafter::depth_of(JoinedPart& part, const Outlook& before, int max_depth) const {
+  const bool worth = pays(part, before);
+  if (!worth && part.lag < part.interval) return 0;
+  const int depth = affordable_depth(part, before, max_depth);
+  if (depth > 0) part.interval = worth ? 1 : std::min(2 * part.interval, kRarestTrial);
+  return depth;
+}
+
+// Levels that the account affords: at worst nothing comes true of what is verified. A part that
+// needs as many forwards whatever the depth has all of them or none. The first draft of an answer
+// is made in any case: nothing else tells what a part is worth.
+int JoinedDrafter::affordable_depth(const JoinedPart& part, const Outlook& before,
+                                    int max_depth) const {
+  const int most = static_cast<int>(part.draft_rows.size());
+  const auto affords = [&](int forwards) {
+    const int rows = before.rows + beside_ + static_cast<int>(part.nodes + 0.5);
+    return account_.affords(before.spent + part.cost_of(forwards, price_) + price_(rows) - 1);
+  };
+  if (affords(most)) return max_depth;
+  int depth = std::min(most - 1, max_depth);
+  while (depth > 0 && !affords(depth)) --depth;
+  if (depth > 0) return depth;
+  return part.tried ? 0 : std::min(1, max_depth);
 }
 
 void JoinedDrafter::begin(JoinedPart& part, std::span<const int32_t> sequence, int max_depth) {
@@ -223,18 +207,22 @@ void JoinedDrafter::begin(JoinedPart& part, std::span<const int32_t> sequence, i
   part.last_text = sequence.size();
   part.drafted = true;
   part.drafting = part.dear;
+  part.tried = true;
   part.ran = 0;
-  if (!part.dear) complete(part);
+  if (part.dear) return;
+  part.backoff.asked(sequence, part.draft.tree);
+  complete(part);
 }
 
 void JoinedDrafter::complete(JoinedPart& part) {
   part.drafting = false;
   part.draft.rate(*part.drafter);
   part.watched.watch(part.draft);
-  joined_.add(
-      part.draft.tree, [&part](int node) { return part.acceptance.of(part.draft, node); },
-      part.node_of);
-  if (part.dear) note_worth(part);
+  if (part.joins)
+    part.join(joined_);
+  else
+    part.node_of.assign(static_cast<size_t>(part.draft.tree.size()), 0);
+  if (part.dear || options_.mode == JoinMode::kBandit) note_worth(part);
 }
 
 void JoinedDrafter::note_worth(JoinedPart& part) {
@@ -242,29 +230,70 @@ void JoinedDrafter::note_worth(JoinedPart& part) {
   choice_.choose(
       part.draft.tree, [&part](int node) { return part.acceptance.of(part.draft, node); },
       {.riding = beside_}, plan_);
+  if (options_.mode == JoinMode::kBandit)
+    part.held.hold(plan_, price_(plan_.size() + beside_) + part.cost_of(part.ran, price_));
   part.gain += kRecent * (choice_.expected() - 1 - part.gain);
   part.nodes += kRecent * (plan_.drafted() - part.nodes);
   part.forwards += kRecent * (part.ran - part.forwards);
 }
 
-void JoinedDrafter::draft(std::span<const int32_t> sequence, int max_depth, TokenTree&) {
+// What came since the last step.
+void JoinedDrafter::open_step(std::span<const int32_t> sequence) {
   beside_ = riding_;
   riding_ = 0;
   for (; seen_ < sequence.size(); ++seen_)
-    for (JoinedPart& part : parts_) part.watched.see(sequence[seen_], part.acceptance);
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      JoinedPart& part = parts_[i];
+      part.watched.see(sequence[seen_], part.acceptance);
+      if (const double reward = part.held.see(sequence[seen_]); reward >= 0)
+        bandit_.note(static_cast<int>(i), reward);
+    }
   joined_.reset(sequence.back());
+  for (JoinedPart& part : parts_) {
+    part.lag = static_cast<int>(sequence.size() - part.last_text);
+    part.drafted = part.drafting = part.staged = part.joins = false;
+    part.side.clear();
+  }
+  open_ = true;
+}
+
+void JoinedDrafter::draft(std::span<const int32_t> sequence, int max_depth, TokenTree&) {
+  open_step(sequence);
+  if (options_.mode == JoinMode::kBandit)
+    draft_by_bandit(sequence, max_depth);
+  else
+    draft_joined(sequence, max_depth);
+}
+
+void JoinedDrafter::draft_joined(std::span<const int32_t> sequence, int max_depth) {
   Outlook so_far;
   bool free_ones = true;
   for (JoinedPart& part : parts_) {
-    part.lag = static_cast<int>(sequence.size() - part.last_text);
-    part.drafted = part.drafting = part.staged = false;
-    part.side.clear();
     // Free drafts are there already when the others are weighed.
     if (!part.dear) so_far.sure = joined_.surest_first();
     if (part.dear && std::exchange(free_ones, false)) so_far = outlook();
-    if (!asks(part, so_far)) continue;
-    begin(part, sequence, max_depth);
+    if (options_.mode == JoinMode::kFirst && so_far.sure >= options_.enough) continue;
+    const int depth = part.dear                    ? depth_of(part, so_far, max_depth)
+                      : part.backoff.due(sequence) ? max_depth
+                                                   : 0;
+    if (depth == 0) continue;
+    part.joins = true;
+    begin(part, sequence, depth);
     if (part.dear) so_far = with(so_far, part);
+  }
+}
+
+// Look-ups draft whatever is chosen: they are told what they would have given.
+void JoinedDrafter::draft_by_bandit(std::span<const int32_t> sequence, int max_depth) {
+  const auto levels = [&](int arm) {
+    return affordable_depth(parts_[static_cast<size_t>(arm)], Outlook{}, max_depth);
+  };
+  const int chosen = bandit_.choose([&](int arm) { return levels(arm) > 0; });
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    JoinedPart& part = parts_[i];
+    part.joins = chosen == static_cast<int>(i);
+    if (part.dear ? part.joins : part.backoff.due(sequence))
+      begin(part, sequence, part.dear ? levels(chosen) : max_depth);
   }
 }
 
@@ -292,22 +321,28 @@ void JoinedDrafter::take(TokenTree&) {
 }
 
 void JoinedDrafter::choose(TokenTree& tree) {
-  double spent = 0;
+  spent_ = 0;
   for (const JoinedPart& part : parts_)
-    if (part.drafted) spent += cost_of(part, part.ran);
+    if (part.drafted) spent_ += part.cost_of(part.ran, price_);
   choice_.choose(
       joined_.tree(), [this](int node) { return joined_.acceptance(node); },
-      {.riding = beside_, .spent = spent}, tree);
+      {.riding = beside_, .spent = spent_}, tree);
+  verified_ = tree.size();
   joined_of_.assign(static_cast<size_t>(tree.size()), 0);
   const std::span<const int> node_of = choice_.node_of();
   for (size_t i = 1; i < node_of.size(); ++i)
     if (node_of[i] > 0) joined_of_[static_cast<size_t>(node_of[i])] = static_cast<int>(i);
+  for (JoinedPart& part : parts_)
+    if (part.drafted && !part.dear)
+      part.backoff.note_used(std::ranges::any_of(part.node_of, [&](int node) {
+        return node_of[static_cast<size_t>(node)] > 0;  // the root became 0
+      }));
 }
 
 void JoinedDrafter::side_rows(int max_rows, SideRows& rows) {
   for (JoinedPart& part : parts_) {
     part.first_side = rows.size();
-    if (!part.drafted) continue;  // they go on from its draft
+    if (!part.drafted || !part.joins) continue;  // they go on from its draft
     part.drafter->side_rows(max_rows - rows.size(), part.side);
     for (size_t i = 0; i < part.side.token.size(); ++i) {
       const int32_t parent = part.side.parent[i];
@@ -327,10 +362,14 @@ void JoinedDrafter::side_tops(int32_t root, std::span<const int32_t> rows) {
                                                  static_cast<size_t>(part.side.size())));
 }
 
+TargetWants JoinedDrafter::wants_of(const JoinedPart& part) const {
+  return verified_ == 1 ? part.drafter->idle_wants() : part.drafter->wants();
+}
+
 TargetWants JoinedDrafter::wants() const {
   TargetWants all;
   for (const JoinedPart& part : parts_) {
-    const TargetWants wants = part.drafter->wants();
+    const TargetWants wants = wants_of(part);
     all.best = std::max(all.best, wants.best);
     all.log_sums = all.log_sums || wants.log_sums;
     all.tokens = all.tokens || wants.tokens;
@@ -342,7 +381,7 @@ TargetWants JoinedDrafter::wants() const {
 void JoinedDrafter::learn(std::span<const int32_t> sequence, const TokenTree& tree,
                           std::span<const int> path, TargetAnswers& answers) {
   for (const JoinedPart& part : parts_) {
-    const TargetWants wants = part.drafter->wants();
+    const TargetWants wants = wants_of(part);
     if (!wants.any()) continue;
     answers.narrow(wants.best);
     part.drafter->learn(sequence, tree, path, answers);
@@ -350,36 +389,17 @@ void JoinedDrafter::learn(std::span<const int32_t> sequence, const TokenTree& tr
 }
 
 void JoinedDrafter::accepted(std::span<const int> path, int32_t bonus) {
+  if (!std::exchange(open_, false)) return;  // the last token of an answer, without a draft
+  account_.settle(static_cast<int>(path.size()) + 1, price_(verified_ + riding_) + spent_);
   on_path_.assign(static_cast<size_t>(joined_.tree().size()), 0);
-  for (size_t i = 0; i < path.size(); ++i) {
-    const int node = joined_of_[static_cast<size_t>(path[i])];
-    on_path_[static_cast<size_t>(node)] = static_cast<int>(i) + 1;
+  path_.clear();
+  for (const int node : path) {
+    const auto joined = static_cast<size_t>(joined_of_[static_cast<size_t>(node)]);
+    path_.push_back(joined_.tree().token[joined]);
+    on_path_[joined] = static_cast<int>(path_.size());
   }
   for (JoinedPart& part : parts_)
-    if (std::exchange(part.drafted, false)) tell(part, path, bonus);
-}
-
-// The longest beginning of the accepted path that the part has drafted, in its own nodes. What
-// followed it in the text is its next root; the part catches up where the text went on without it.
-void JoinedDrafter::tell(JoinedPart& part, std::span<const int> path, int32_t bonus) {
-  int last = 0, length = 0;
-  for (int i = 1; i < part.draft.tree.size(); ++i) {
-    const int node = part.node_of[static_cast<size_t>(i)];
-    const int place = on_path_[static_cast<size_t>(node)];
-    if (place <= length) continue;
-    length = place;
-    last = i;
-  }
-  part.path.clear();
-  for (int node = last; node > 0; node = part.draft.tree.parent[static_cast<size_t>(node)])
-    part.path.push_back(node);
-  std::reverse(part.path.begin(), part.path.end());
-  const auto at = static_cast<size_t>(length);
-  if (at < path.size()) {
-    const int next = joined_of_[static_cast<size_t>(path[at])];
-    bonus = joined_.tree().token[static_cast<size_t>(next)];
-  }
-  part.drafter->accepted(part.path, bonus);
+    if (std::exchange(part.drafted, false)) part.tell(on_path_, path_, bonus);
 }
 
 size_t JoinedDrafter::extra_parameter_bytes() const {

@@ -12,9 +12,23 @@
 // Parts that cost nothing draft first, the others in the order in which they are given. What costs
 // forwards (Drafter::group()) drafts where the tokens that it brings beyond the drafts before it
 // are worth the forwards, by what it brought so far. Where it does not pay it is tried after 1, 2,
-// 4, ... 128 tokens. JoinOptions::first: a part drafts only where no first token of the parts
-// before it is as sure as `enough`. All decisions follow from the text and the table of row costs,
-// none from a clock.
+// 4, ... 128 tokens. A look-up whose question costs enough to show is asked as seldom as
+// methods/idle_backoff.h says. JoinMode::kFirst: a part drafts only where no first token of the
+// parts before it is as sure as `enough`. All decisions follow from the text and the table of row
+// costs, none from a clock.
+//
+// Loss. An account (methods/loss_account.h) holds what drafting has cost and saved, all parts
+// together. A part that costs forwards drafts only as deep as the account affords if nothing of it
+// comes true: 1 % of the tokens so far, 2 % of the first 64 in advance, and what was gained. So it
+// loses at most 3 % of an answer of 64 tokens against plain decoding, in these prices. What may
+// exceed that is the first draft of a part in an answer, which is one level deep and made in any
+// case: nothing else tells what the part is worth. Look-ups go on: what they lose is bounded by
+// their estimates alone, as with adaptive=true. A part that has not drafted for a while lags: it
+// computes all tokens since by one or two forwards when it drafts again, and the account pays
+// these.
+//
+// JoinMode::kBandit: one part drafts at a time, that which gave the most tokens for its cost lately
+// (methods/draft_bandit.h). Nothing is merged. The account holds here, too.
 //
 // Sampling. Parts may draw their drafts, each by a rule of its own. None is rejected by its
 // probability here: q_of() is empty for every node, so the verifier samples and matches at every
@@ -37,9 +51,15 @@
 
 namespace evalrun::methods {
 
+enum class JoinMode {
+  kMerge,   // every part that pays drafts
+  kFirst,   // a part drafts only where those before it are not sure
+  kBandit,  // one part drafts at a time
+};
+
 struct JoinOptions {
-  bool first = false;   // ask a part only where those before it are not sure
-  double enough = 0.6;  // acceptance of a first token that is sure; first only
+  JoinMode mode = JoinMode::kMerge;
+  double enough = 0.6;  // acceptance of a first token that is sure; kFirst only
 };
 
 // Drafters of one target, two at least. usage_error for parts that read different residual streams.

@@ -187,8 +187,12 @@ class Drafter {
   // read here and now, as another slot may use the session next. Only when there were side rows.
   virtual void side_states(const engine::ForwardResult& /*result*/, int /*first_row*/,
                            std::span<const int> /*path*/) {}
-  // What learn() asks about; the same in every step. Not beside SideInputs::best.
+  // What learn() asks about. Not beside SideInputs::best.
   virtual TargetWants wants() const { return {}; }
+  // Instead of wants() in a step that verifies nothing because nothing pays (methods/adaptive.h,
+  // methods/joined_draft.h): a drafter that is idle should cost next to nothing. Stays the same
+  // between draft() and learn(). Where it is nothing, learn() is not called.
+  virtual TargetWants idle_wants() const { return wants(); }
   // After the verification, before accepted(), in every step that called draft(): what the target
   // said after each node of `tree`, the root's among them. Some of the nodes are the `path`: those
   // accepted, in order, root excluded. `sequence` as in draft().
@@ -215,6 +219,10 @@ class Drafter {
   virtual double draft_cost() const { return 0; }
   // Whether tokens that went by without a draft must be computed by the drafter before the next.
   virtual bool must_catch_up() const { return false; }
+  // Of a look-up whose question costs enough to show where nothing comes of it: adaptive and joined
+  // drafts ask it ever more seldom there, after so many tokens at most (methods/idle_backoff.h). It
+  // must need neither learn() nor accepted().
+  virtual int rarest_query() const { return 1; }
   // Nodes of one class are accepted about equally often. A class says how long the matched text
   // was, or which cache the nodes come from. 0..kDraftClasses-1. expected(): how often a node is
   // accepted at first, given that its parent was.

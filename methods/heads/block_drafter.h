@@ -26,6 +26,7 @@ class BlockDrafter : public Drafter {
   // Commits the prompt's pairs but the last, whose token is the root.
   void start(const GenerationContext& context) override;
   DraftGroup* group() override { return network_.get(); }
+  bool must_catch_up() const override { return true; }  // pairs of the text
   size_t extra_parameter_bytes() const override { return network_->weight_bytes(); }
   size_t extra_kv_bytes() const override { return network_->kv_bytes(); }
   void add_kept(KeptMemory& kept) const override { network_->add_kept(kept); }

@@ -25,6 +25,14 @@ class CandidateMatrix {
     const std::span<int32_t> row = row_of(token);
     for (size_t i = 0; i < k_; ++i) row[i] = i < best.size() ? best[i].token : -1;
   }
+  // Before the others of the row, which keep their order; the last goes where the row is full.
+  void put_first(int32_t token, int32_t next) {
+    const std::span<int32_t> row = row_of(token);
+    const auto found = std::find(row.begin(), row.end(), next);
+    const auto gap = found == row.end() ? row.end() - 1 : found;
+    std::rotate(row.begin(), gap, gap + 1);
+    row[0] = next;
+  }
   // -1 = nothing there.
   int32_t at(int32_t token, int rank) const {
     const auto place = static_cast<size_t>(rank);

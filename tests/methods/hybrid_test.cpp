@@ -222,7 +222,7 @@ TEST(JoinedDraft, TellsEachPartItsOwnViewOfWhatWasAccepted) {
 }
 
 TEST(JoinedDraft, FirstAsksTheSecondOnlyWhereTheFirstIsNotSure) {
-  const methods::JoinOptions first{true, 0.6};
+  const methods::JoinOptions first{methods::JoinMode::kFirst, 0.6};
   TwoChains sure(0.8, first), unsure(0.3, first), merged(0.8);
   EXPECT_EQ(sure.second.texts.size(), 0u);
   EXPECT_EQ(unsure.second.texts.size(), 1u);
@@ -242,6 +242,8 @@ const char* const kCombinations[] = {
     "hybrid:drafts=falcon(adapter=@falcon)+sps(draft=layers:1)",
     "hybrid:drafts=pld+self_spec(attention=1;mlp=none;k=5)+sps(draft=layers:1;k=3)",
     "hybrid:drafts=lookahead(window=3;ngram=3;guesses=2)+self_draft",
+    "hybrid:drafts=recycling(k=3;tree=0+1+00)+eagle2(adapter=@eagle),mode=bandit",
+    "hybrid:drafts=pld+pia,mode=bandit",
 };
 
 std::vector<Turn> some_turns(const engine::SamplingParams& sampling) {
