@@ -154,6 +154,17 @@ TEST(TopK, EqualsTheSortedVocabularyWhenItIsLarge) {
   }
 }
 
+// Wherever it stands: among the first candidates, in a set of lanes, behind the last full one.
+TEST(TopK, RefusesNan) {
+  base::Rng rng(4);
+  for (const size_t place : {0u, 200u, 1000u, 2999u, 3004u}) {
+    auto logits = random_logits(rng, 3005, false, false);
+    EXPECT_NO_THROW(engine::top_k(logits, 8));
+    logits[place] = kNan;
+    EXPECT_THROW(engine::top_k(logits, 8), base::Error) << place;
+  }
+}
+
 // Against sums in long double over the sorted vocabulary: what is kept is a front part of that
 // order, it reaches top_p, and without its last token it does not.
 TEST(Warp, KeepsTheSmallestFrontPartThatReachesTopP) {
