@@ -45,8 +45,8 @@ enum class DType {
 std::string_view dtype_name(DType t);
 int block_length(DType t);     // weights per block, 1 for plain types
 int64_t block_bytes(DType t);  // bytes per block
-// Bits of a weight without its share of scales and offsets, rounded down: 4 in Q4_1, 16 in F16; 0 of
-// types that hold no weights.
+// Bits of a weight without its share of scales and offsets, rounded down: 4 in Q4_1, 16 in F16; 0
+// of types that hold no weights.
 int code_bits(DType t);
 
 // Bytes of `n` values; n must be a multiple of block_length.

@@ -42,11 +42,11 @@ struct AssembleOptions {
   std::optional<int64_t> cache_limit;  // bytes of all files; nullopt = weight_limit()'s
 };
 
-// Fills format (kAuto is resolved), stored_bits, hash, embedding, layers, final_norm and head of `parts` from
-// the source. Streams: each thread holds one row besides the weights themselves. Strict: throws
-// data_error for a missing or unused tensor, another shape, a type that holds no weights, NaN,
-// infinity or a value the format cannot hold, and when the memory of this machine or its cgroup
-// cannot hold the weights (before any is taken).
+// Fills format (kAuto is resolved), stored_bits, hash, embedding, layers, final_norm and head of
+// `parts` from the source. Streams: each thread holds one row besides the weights themselves.
+// Strict: throws data_error for a missing or unused tensor, another shape, a type that holds no
+// weights, NaN, infinity or a value the format cannot hold, and when the memory of this machine or
+// its cgroup cannot hold the weights (before any is taken).
 void assemble(const SourceModel& source, const AssembleOptions& options, ModelParts& parts);
 
 // Bytes this process may still allocate: what /proc/meminfo calls available, or less when a cgroup

@@ -59,10 +59,10 @@ class VocabularyMatch {
   }
 
   VocabularyMap result() {
-    for (size_t id = 0; id < map_.to_target.size(); ++id) {
-      if (map_.to_target[id] == kNoToken) continue;
-      map_.draft_ids.push_back(static_cast<int32_t>(id));
-      map_.target_ids.push_back(map_.to_target[id]);
+    for (size_t id = 0; id < map_.to_draft.size(); ++id) {
+      if (map_.to_draft[id] == kNoToken) continue;
+      map_.target_ids.push_back(static_cast<int32_t>(id));
+      map_.draft_ids.push_back(map_.to_draft[id]);
     }
     return std::move(map_);
   }

@@ -22,8 +22,9 @@ namespace evalrun::methods {
 struct VocabularyMap {
   // Of each id of one model the other's token, or -1. One to one.
   std::vector<int32_t> to_target, to_draft;
-  // Draft ids that have a target token, ascending, and these tokens.
-  std::vector<int32_t> draft_ids, target_ids;
+  // Target ids that have a draft token, ascending, and these tokens: draws go by the target's ids,
+  // as audits expect.
+  std::vector<int32_t> target_ids, draft_ids;
   int text_tokens = 0;  // of them: those that stand for text, not special ones
 
   // Of the smaller vocabulary, 0 to 1.

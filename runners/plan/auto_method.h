@@ -1,4 +1,5 @@
-// The method name `auto` (kAutoMethod, runners/plan/suite.h): the choice of `evalrun tune method` for this model, machine and data.
+// The method name `auto` (kAutoMethod, runners/plan/suite.h): the choice of `evalrun tune method`
+// for this model, machine and data.
 #pragma once
 #include <map>
 #include <string>
