@@ -279,7 +279,7 @@ Tokens decide_by_given_q(const Toy& toy, const Draft& draft, UniformSource& unif
 
 TEST(RestrictedDraft, HasTheTargetsLawExactly) {
   const methods::VocabularyMap map = map_of(*kTarget, *kDraft);
-  ASSERT_THAT(map.draft_ids, ElementsAre(0, 1, 3));
+  ASSERT_THAT(map.draft_ids, ElementsAre(3, 1, 0));
   double given = 1, shifted = 1;
   for (uint64_t seed = 1; seed <= 8; ++seed)
     for (const SamplingParams& sampling : kCells) {
