@@ -10,8 +10,8 @@
 //      D::high_codes(p) (a line of 4-bit codes: its halves), D::narrow(start), D::dot_codes(narrow,
 //      codes, four) for up to D::lines_of_narrow(bits) lines, D::sum_of(narrow).
 //   B  bfloat16: Line, Pair; B::line(p), B::pair(p), B::dot(V, Line, Pair), B::kBytesPerInput.
-//   tile_rows(kind), tile_panels(kind, rows): the largest tile, and how many panels a tile of that
-//      many rows spans.
+//   tile_rows(kind), tile_panels(kind, rows): the largest tile of many rows, and how many panels a
+//      tile of that many rows spans. rows_at_once(kind): so many rows at most are a single tile.
 //
 // A tile is R rows x P panels of sums that stay in registers while the inputs are walked once.
 // Panels are separate streams: at one row the loop is bound by memory, and on some processors
@@ -436,9 +436,10 @@ void panels_of_block(int rows, const Product& p, int row, int first, int count, 
 
 template <Kind K>
 void multiply_panels(const Product& p) {
-  constexpr int kMaxRows = tile_rows(K);
+  constexpr int kMaxRows = tile_rows(K), kAtOnce = rows_at_once(K);
   Ahead ahead;
-  if (p.n_rows <= kMaxRows) return panels_of_block<K, true>(p.n_rows, p, 0, 0, p.n_panels, ahead);
+  if (p.n_rows <= kAtOnce)
+    return panels_of_block<K, true, kAtOnce>(p.n_rows, p, 0, 0, p.n_panels, ahead);
   // Row blocks of nearly equal height: 10 rows are 5 + 5, not 8 + 2.
   const int n_blocks = (p.n_rows + kMaxRows - 1) / kMaxRows;
   const int steps = static_cast<int>(p.panel_bytes / kLine / 8) + 1;  // of a tile, see Ahead::step

@@ -388,6 +388,7 @@ constexpr bool is_plain(Kind kind) {
   return kind == Kind::kF32 || kind == Kind::kBf16 || kind == Kind::kChannel;
 }
 constexpr int tile_rows(Kind) { return 4; }
+constexpr int rows_at_once(Kind kind) { return tile_rows(kind); }
 constexpr int tile_panels(Kind kind, int rows) {
   if (!is_plain(kind)) return rows == 1 ? 2 : 1;
   return rows == 1 ? 3 : rows == 2 ? 2 : 1;

@@ -254,10 +254,17 @@ inline void widen_pairs(const std::byte* p, V& even, V& odd) {
 constexpr bool is_plain(Kind kind) {
   return kind == Kind::kF32 || kind == Kind::kBf16 || kind == Kind::kChannel;
 }
+constexpr bool is_grouped(Kind kind) {
+  return kind == Kind::kGroup || kind == Kind::kQ4 || kind == Kind::kQ4Centred;
+}
 constexpr int tile_rows(Kind kind) { return is_plain(kind) ? 8 : 4; }
+// Up to eight rows of a grouped kind are one tile, too: of two panels, of one at eight rows. It
+// reads the weights once, where two tiles of four rows read them again from L2. With more rows a
+// second pass is certain, and tiles of four rows and three panels are faster: an input serves three
+// panels.
+constexpr int rows_at_once(Kind kind) { return is_grouped(kind) ? 8 : tile_rows(kind); }
 constexpr int tile_panels(Kind kind, int rows) {
-  if (kind == Kind::kGroup || kind == Kind::kQ4 || kind == Kind::kQ4Centred)
-    return rows <= 2 ? 6 : 3;
+  if (is_grouped(kind)) return rows <= 2 ? 6 : rows <= 4 ? 3 : rows <= 7 ? 2 : 1;
   if (!is_plain(kind)) return rows <= 1 ? 6 : 3;
   return rows <= 4 ? 6 : 3;
 }

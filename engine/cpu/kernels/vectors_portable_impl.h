@@ -240,6 +240,7 @@ inline void widen_pairs(const std::byte* p, V& even, V& odd) {
 }
 
 constexpr int tile_rows(Kind) { return 2; }
+constexpr int rows_at_once(Kind kind) { return tile_rows(kind); }
 constexpr int tile_panels(Kind, int) { return 1; }
 
 }  // namespace
