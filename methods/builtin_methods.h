@@ -31,6 +31,7 @@ MethodInfo space_method();
 MethodInfo speculative_sampling_method();
 MethodInfo stand_method();
 MethodInfo suffix_method();
+MethodInfo synthetic_acceptance();
 MethodInfo tuned_autoregressive_method();
 
 }  // namespace evalrun::methods

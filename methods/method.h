@@ -77,6 +77,9 @@ struct GenerationContext {
   // they verified there.
   bool may_keep_dists = false;
   std::span<const int32_t> stop_ids;
+  // Plain decoding's answer to `prompt` with these parameters and numbers, first_token included; of
+  // MethodInfo::needs_answer alone, empty for all others. Stays for the generation.
+  std::span<const int32_t> known_answer = {};
 };
 
 // A session or heads that the drafters of a batch's slots share: one forward has the rows of all of

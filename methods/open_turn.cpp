@@ -70,6 +70,7 @@ GenerationContext OpenTurn::context(engine::Session& target, int32_t first) cons
   context.sampling = request_.sampling;
   context.chance = chance_;
   context.stop_ids = request_.stop_ids;
+  context.known_answer = request_.known_answer;
   return context;
 }
 

@@ -30,6 +30,7 @@ struct TurnRequest {
   // Called before every step, where set. The clock must stand still meanwhile. Of decode_turn()
   // alone: a batch asks BatchSource::before_step().
   std::function<void()> before_step = {};
+  std::span<const int32_t> known_answer = {};  // GenerationContext
 };
 
 // Throws usage_error when the prompt does not fit sequence `sequence`, or sampling parameters make

@@ -57,6 +57,9 @@ struct MethodInfo {
   Lossless lossless = Lossless::kBoth;  // with every parameter at its default
   std::string needs;               // "nothing", "a draft model (--draft PATH or draft=layers:N)"
   bool takes_draft_model = false;  // whether --draft is for it
+  // Synthetic acceptance: it drafts from GenerationContext::known_answer, which no method can know.
+  // Rows are marked so and never ranked. Runs alone give the answer.
+  bool needs_answer = false;
   std::string notes = {};  // what a reader of papers should know: which rows mean this method
   std::vector<ParamInfo> params;  // Parameters<...>::infos(); its bound() makes the functions below
   std::string version = "1";      // bumped when its numbers can change

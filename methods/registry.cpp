@@ -32,6 +32,7 @@ const base::Registry<MethodInfo>& method_registry() {
              speculative_sampling_method(),
              stand_method(),
              suffix_method(),
+             synthetic_acceptance(),
              tuned_autoregressive_method(),
          }) {
       const std::string name = info.name;

@@ -199,6 +199,16 @@ std::vector<std::vector<int32_t>> replayed_tokens(const ResultStore& store, int6
              {arm_id, prompt_id}, [](const Row& row) { return unpack_tokens(row.blob(0)); });
 }
 
+std::vector<std::vector<int32_t>> answer_tokens(const ResultStore& store, int64_t arm_id,
+                                                int64_t prompt_id, int64_t sample) {
+  return all(store,
+             "SELECT tokens FROM turn WHERE generation_id = (SELECT min(id) FROM generation WHERE "
+             "arm_id = ? AND prompt_id = ? AND sample = ? AND status = 'ok' AND fault = '') ORDER "
+             "BY idx",
+             {arm_id, prompt_id, sample},
+             [](const Row& row) { return unpack_tokens(row.blob(0)); });
+}
+
 std::vector<AnswerRow> answers(const ResultStore& store, int64_t run_id) {
   return all(
       store,

@@ -48,6 +48,9 @@ std::vector<std::string> turn_texts(const ResultStore& store, int64_t generation
 // Token ids, per turn, of the first whole replayed answer of an arm to a prompt; empty without one.
 std::vector<std::vector<int32_t>> replayed_tokens(const ResultStore& store, int64_t arm_id,
                                                   int64_t prompt_id);
+// The same of the first whole answer in one sample, without a planted fault.
+std::vector<std::vector<int32_t>> answer_tokens(const ResultStore& store, int64_t arm_id,
+                                                int64_t prompt_id, int64_t sample);
 
 // A finished answer without a planted fault: of equal answers to repeats, the first.
 struct AnswerRow {

@@ -111,6 +111,13 @@ bool promises_tokens(const ArmInfo& arm) {
   return !arm.lossy() && (arm.greedy() || arm_setting(arm, "sampled") == "same tokens");
 }
 
+bool synthetic(const ArmInfo& arm) { return !arm_setting(arm, "synthetic").empty(); }
+
+Standing standing(const ArmInfo& arm) {
+  if (synthetic(arm)) return Standing::kSynthetic;
+  return arm.lossy() ? Standing::kLossy : Standing::kLossless;
+}
+
 bool replayed(const ArmInfo& arm) { return !arm_setting(arm, "replay").empty(); }
 
 std::string run_title(const RunInfo& run) {

@@ -156,6 +156,13 @@ bool in_batches(const std::vector<ArmInfo>& arms);  // one of them has a batch a
 // same in any case.
 std::string varying_steps(const ArmInfo& arm);
 
+// Whether an arm drafts by an acceptance that was set, from a text that no method can know: it says
+// what a method could reach, and is ranked with none.
+bool synthetic(const ArmInfo& arm);
+// Where an arm stands among those of its batch, and below what line.
+enum class Standing { kLossless, kLossy, kSynthetic };
+Standing standing(const ArmInfo& arm);
+
 // Whether an arm was made to follow its reference's text: then that it has the same tokens is by
 // force.
 bool replayed(const ArmInfo& arm);

@@ -26,11 +26,12 @@ std::map<std::string, std::vector<ReportRow*>> rows_by_method(std::span<ReportRo
 }
 
 // Arms that no other beats in both tokens per second and time per token. Methods that are not
-// lossless are ranked with none of the others.
+// lossless, and synthetic acceptance, are ranked with none of the others.
 void mark_front(std::span<ReportRow> rows) {
   std::vector<ReportRow*> ranked;
   for (ReportRow& r : rows)
-    if (r.arm.role != "aa" && !r.arm.lossy() && r.batch->tok_s && r.batch->per_token_ms)
+    if (r.arm.role != "aa" && standing(r.arm) == Standing::kLossless && r.batch->tok_s &&
+        r.batch->per_token_ms)
       ranked.push_back(&r);
   const auto beats = [](const BatchFigures& a, const BatchFigures& b) {
     const double more = a.tok_s->value - b.tok_s->value;

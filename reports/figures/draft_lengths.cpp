@@ -114,7 +114,7 @@ std::vector<LengthBuilder::Drafter> LengthBuilder::drafters() const {
   std::map<std::string, size_t> place;
   std::vector<Drafter> list;
   for (const ArmInfo& arm : sources_.run.arms) {
-    if (!arm.drafts() || arm.lossy()) continue;
+    if (!arm.drafts() || standing(arm) != Standing::kLossless) continue;
     const auto [found, is_new] = place.try_emplace(drafter_key(arm), list.size());
     if (is_new) list.emplace_back();
     list[found->second].push_back(&arm);

@@ -69,7 +69,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   std::vector<const ArmInfo*> arms;
   for (const ArmInfo& a : data.arms) arms.push_back(&a);
   std::stable_sort(arms.begin(), arms.end(), [](const ArmInfo* a, const ArmInfo* b) {
-    return std::pair(a->batch, a->lossy()) < std::pair(b->batch, b->lossy());
+    return std::pair(a->batch, standing(*a)) < std::pair(b->batch, standing(*b));
   });
   const RowBuilder builder(data, aggregates, options);
   std::optional<BatchBuilder> batches;

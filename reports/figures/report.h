@@ -27,7 +27,8 @@ struct Report {
   std::vector<int> pass_k = {1, 10, 100};
   std::string control;  // label of the arm that quality is compared with; "" without a baseline
   std::vector<PartSpeed> parts;  // speed by category and language
-  // By data set ("all" last), then batch size; arms in order, lossy ones last.
+  // By data set ("all" last), then batch size; arms in order, lossy ones after them, synthetic ones
+  // last.
   std::vector<ReportRow> rows;
   bool exclude_degenerate = false;
   Conditions conditions;  // of the machine while the run was measured

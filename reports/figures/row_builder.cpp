@@ -406,7 +406,7 @@ bool may_be_ranked(const ReportRow& r, const ArmInfo& baseline) {
   if (r.arm.id == baseline.id) return true;
   const bool other_tokens =
       promises_tokens(r.arm) && r.same_tokens.share && *r.same_tokens.share < 1;
-  return r.arm.role == "method" && !r.arm.lossy() && !other_tokens &&
+  return r.arm.role == "method" && standing(r.arm) == Standing::kLossless && !other_tokens &&
          r.reference == baseline.label && r.arm.model_hash == baseline.model_hash;
 }
 

@@ -82,7 +82,7 @@ function drawFront() {
                     .map((name) => {
                       const own = rows.filter((r) => r.batch.method === name);
                       return {
-                        label: name + (own[0].lossy ? ' (not lossless)' : ''),
+                        label: name + apart(own[0]),
                         data: own.map(point),
                         showLine: true,
                         borderWidth: 1,
@@ -93,7 +93,7 @@ function drawFront() {
                         pointRadius: own.map((r) => (r.batch.front ? 9 : 5)),
                         pointBorderWidth: 2,
                         ...seriesStyle(name),
-                        ...(own[0].lossy ? {backgroundColor: 'transparent'} : {}),
+                        ...(apart(own[0]) ? {backgroundColor: 'transparent'} : {}),
                       };
                     })
                     .concat([{
@@ -125,11 +125,11 @@ function drawFront() {
     header: ['method', 'batch', 'tok/s [95 %]', 'TPOT p50 ms', 'on the front'],
     rows: rows.map(
         (r) =>
-            [r.batch.method + (r.lossy ? ' (not lossless)' : ''),
+            [r.batch.method + apart(r),
              String(r.batch.size),
              tokensText(r),
              fixed(r.batch.tpot_ms, 1),
-             r.lossy           ? 'not ranked' :
+             apart(r)          ? 'not ranked' :
                  r.batch.front ? 'yes' :
                                  'no',
   ]),

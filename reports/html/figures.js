@@ -38,7 +38,9 @@ const rowOf = (label, name) => data.rows.find((r) => r.dataset === name && r.met
 // tables above, and their lines below.
 const marked = (r) =>
     r.method + (r.training_overlap ? ' \u2020' : '') + (r.flatters ? ' \u2021' : '');
-const named = (r) => marked(r) + (r.lossy ? ' (not lossless)' : '');
+// What is ranked with none of the others.
+const apart = (r) => (r.synthetic ? ' (synthetic)' : r.lossy ? ' (not lossless)' : '');
+const named = (r) => marked(r) + apart(r);
 const overlapNote = (rows) =>
     [
       rows.some((r) => r?.training_overlap) ? data.overlap_note : '',
@@ -96,7 +98,7 @@ function drawSpeedup() {
   const plot = bars(
       rows.map(named), [{
         data: rows.map((r) => r.speedup),
-        backgroundColor: rows.map((r) => seriesColour(r.method) + (r.lossy ? '80' : '')),
+        backgroundColor: rows.map((r) => seriesColour(r.method) + (apart(r) ? '80' : '')),
         borderColor: rows.map((r) => seriesColour(r.method)),
         borderWidth: 1,
         barPercentage: 0.7,
@@ -280,8 +282,7 @@ function drawPareto(at) {
           `No answer was scored by ${evaluator} here.`,
     });
   const quality = (r) => r.quality[evaluator];
-  // Methods that are not lossless are ranked with none of the others.
-  const ranked = rows.filter((r) => !r.lossy).sort((a, b) => b.speedup - a.speedup);
+  const ranked = rows.filter((r) => !apart(r)).sort((a, b) => b.speedup - a.speedup);
   let highestYet = -Infinity;
   const front = ranked.filter((r) => {
     if (quality(r).value <= highestYet) return false;
@@ -303,7 +304,7 @@ function drawPareto(at) {
             pointRadius: front.includes(r) ? 9 : 6,
             pointBorderWidth: 2,
             ...seriesStyle(r.method),
-            ...(r.lossy ? {backgroundColor: 'transparent', errorDash: [3, 3]} : {}),
+            ...(apart(r) ? {backgroundColor: 'transparent', errorDash: [3, 3]} : {}),
           })).concat([{
             label: 'front',
             type: 'line',
@@ -348,22 +349,22 @@ function drawPareto(at) {
              speedupText(r),
              qualityText(r),
              String(quality(r).n),
-             r.lossy ? 'not ranked' : front.includes(r) ? 'yes' : 'no',
+             apart(r) ? 'not ranked' : front.includes(r) ? 'yes' : 'no',
   ]),
     note: overlapNote(rows),
   });
 }
 
 // Bars of all arms side by side would be a wall: those drawn until the legend is clicked. Methods
-// that are not lossless are drawn where all are.
+// that are ranked with no others are drawn where all are.
 const kDrawnArms = 6;
 const armOf = (m) => data.rows.find((r) => r.method === m);
-const isLossy = (m) => armOf(m).lossy;
+const isApart = (m) => apart(armOf(m)) !== '';
 const fullName = (m) => named(armOf(m));
 function drawnArms(shown) {
   if (shown.length <= kDrawnArms + 2) return shown;
   const speed = (m) => rowOf(m, whole)?.speedup ?? 0;
-  return shown.filter((m) => !isLossy(m)).sort((a, b) => speed(b) - speed(a)).slice(0, kDrawnArms);
+  return shown.filter((m) => !isApart(m)).sort((a, b) => speed(b) - speed(a)).slice(0, kDrawnArms);
 }
 
 const partSets = [...new Set(data.parts.map((p) => `${p.dataset}, by ${p.axis}`))];
@@ -380,7 +381,7 @@ function drawParts(at) {
                          label: fullName(m),
                          hidden: !drawnNow.includes(m),
                          data: names.map((part) => of(m, part)?.speedup ?? null),
-                         backgroundColor: seriesColour(m) + (isLossy(m) ? '80' : ''),
+                         backgroundColor: seriesColour(m) + (isApart(m) ? '80' : ''),
                          errors: names.map(
                              (part) => ({x: [of(m, part)?.speedup_lo, of(m, part)?.speedup_hi]})),
                          texts: names.map(
@@ -422,7 +423,7 @@ function drawDatasets() {
           label: fullName(m),
           hidden: !drawnNow.includes(m),
           data: rows.map((r) => r?.speedup ?? null),
-          backgroundColor: seriesColour(m) + (isLossy(m) ? '80' : ''),
+          backgroundColor: seriesColour(m) + (isApart(m) ? '80' : ''),
           errors: rows.map((r) => ({x: [r?.speedup_lo, r?.speedup_hi]})),
           texts: rows.map((r) => (r ? `${fullName(m)}: ${speedupText(r)}` : '')),
         };

@@ -49,6 +49,7 @@ Json rows_of(const Report& report) {
         row[key] = all[i][key];
       }
     row["lossy"] = report.rows[i].arm.lossy();
+    row["synthetic"] = synthetic(report.rows[i].arm);
     row["quality"] = Json::object();
     for (const auto& [name, quality] : all[i]["quality"].items())
       for (const char* key : {"value", "lo", "hi", "n"}) row["quality"][name][key] = quality[key];

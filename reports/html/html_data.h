@@ -10,7 +10,7 @@ namespace evalrun::reports {
 // Fits inside a <script> element: no "<" in it. Keys:
 //   datasets         names in the order of the rows, the pooled one last
 //   indicative_below prompts of equal weight that an interval needs to be more than indicative
-//   rows             of to_json(), the keys that are drawn, and `lossy`
+//   rows             of to_json(), the keys that are drawn, `lossy` and `synthetic`
 //   overlap_note     what the mark of arms trained on test prompts means; "" where none has it
 //   flatters_note    the same of arms whose figures flatter their method
 //   sweeps           find_sweeps()

@@ -21,6 +21,7 @@ int tokens_of(const TracedTurn& turn) {
 // "" = its answers are plain decoding's by promise or by force.
 std::string why_not_shared(const ArmInfo& arm, const ArmInfo& plain) {
   if (arm.model_hash != plain.model_hash) return fmt::format("{} decodes another model", arm.label);
+  if (synthetic(arm)) return fmt::format("{} is synthetic acceptance", arm.label);
   if (arm.batch != plain.batch) return fmt::format("{} is of another batch", arm.label);
   if (!replayed(arm) && !promises_tokens(arm))
     return fmt::format("{} does not promise plain decoding's tokens", arm.label);

@@ -50,6 +50,7 @@ ReportColumn metric_figure(const char* name, const char* metric, int decimals,
 
 Badge lossless_badge(const ArmInfo& arm) {
   if (arm.role == "baseline") return {"baseline"};
+  if (synthetic(arm)) return {"synthetic acceptance", Style::kWarn};
   if (arm.lossless == "none") return {"not lossless", Style::kWarn};
   if (arm.lossless == "both") return {"lossless", Style::kGood};
   return arm.greedy() ? Badge{"lossless when greedy", Style::kGood}
@@ -328,7 +329,7 @@ DatasetRows::DatasetRows(const Report& report, const std::string& dataset) {
   for (const ReportRow& r : report.rows)
     if (r.dataset == dataset) (r.arm.role == "aa" ? aa : rows).push_back(&r);
   std::stable_sort(rows.begin(), rows.end(), [](const ReportRow* a, const ReportRow* b) {
-    return std::pair(a->arm.batch, a->arm.lossy()) < std::pair(b->arm.batch, b->arm.lossy());
+    return std::pair(a->arm.batch, standing(a->arm)) < std::pair(b->arm.batch, standing(b->arm));
   });
   const bool several = !rows.empty() && rows.front()->arm.batch != rows.back()->arm.batch;
   bool lossless = false;  // of the batch, above the row
@@ -337,11 +338,16 @@ DatasetRows::DatasetRows(const Report& report, const std::string& dataset) {
     const bool first = i == 0 || rows[i - 1]->arm.batch != arm.batch;
     if (first) lossless = false;
     if (several && first) titles[i] = batches[i] = fmt::format("Batch {}", arm.batch);
-    if (arm.lossy() && (first || !rows[i - 1]->arm.lossy()))
+    const Standing own = standing(arm);
+    if (own == Standing::kLossy && (first || standing(rows[i - 1]->arm) != own))
       titles[i] = fmt::format(
           "{}{}", several ? fmt::format("Batch {}, not", arm.batch) : "Not",
           lossless ? " lossless, and not to be ranked with the rows above" : " lossless");
-    lossless = lossless || !arm.lossy();
+    if (own == Standing::kSynthetic && (first || standing(rows[i - 1]->arm) != own))
+      titles[i] =
+          fmt::format("{} acceptance: no method, and not to be ranked with one",
+                      several ? fmt::format("Batch {}, synthetic", arm.batch) : "Synthetic");
+    lossless = lossless || own == Standing::kLossless;
   }
 }
 

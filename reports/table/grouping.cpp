@@ -63,6 +63,7 @@ GroupedTable table_of(const std::string& dataset, const Cells& cells) {
         row.cells.push_back(it == cells.rows.end() ? GroupCell{} : cell_of(*it->second, figure));
         if (it != cells.rows.end()) {
           row.lossy = row.lossy || it->second->arm.lossy();
+          row.synthetic = row.synthetic || synthetic(it->second->arm);
           row.cells.back().overlap = training_overlap(it->second->arm);
           row.cells.back().flattered = flattered_by(it->second->arm);
         }
@@ -73,8 +74,9 @@ GroupedTable table_of(const std::string& dataset, const Cells& cells) {
       if (values.size() > 1) row.sd = base::sample_sd(values);
       table.rows.push_back(std::move(row));
     }
-    std::stable_partition(table.rows.begin() + begin, table.rows.end(),
-                          [](const GroupedRow& r) { return !r.lossy; });
+    const auto last = [](const GroupedRow& r) { return std::pair(r.synthetic, r.lossy); };
+    std::stable_sort(table.rows.begin() + begin, table.rows.end(),
+                     [&](const GroupedRow& a, const GroupedRow& b) { return last(a) < last(b); });
   }
   return table;
 }

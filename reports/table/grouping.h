@@ -24,7 +24,7 @@ struct GroupCell {
 struct GroupedRow {
   std::string figure;  // "speedup", "tok_s", "tau" or "alpha_draft", as in docs/measurement.md
   std::string method;
-  bool lossy = false;
+  bool lossy = false, synthetic = false;
   std::vector<GroupCell> cells;  // one per group of the table
   // Over the groups that have a value: how many, their plain mean, and with two or more of them
   // their standard deviation (n - 1).
@@ -35,7 +35,8 @@ struct GroupedRow {
 struct GroupedTable {
   std::string dataset;
   std::vector<std::string> groups;  // in the order of the runs, parts in that of the prompts
-  std::vector<GroupedRow> rows;     // by figure, then methods as in the report, lossy ones last
+  // By figure, then methods as in the report: lossy ones after the others, synthetic ones last.
+  std::vector<GroupedRow> rows;
 };
 
 struct GroupedReport {

@@ -38,7 +38,7 @@ Cell group_cell(const GroupCell& cell, bool intervals) {
 // Settings are alternatives: a mean over them says nothing.
 bool has_means(const GroupedReport& report) { return !report.axis.ends_with("setting"); }
 
-// The marks and "(not lossless)" after the method's name.
+// The marks, and "(not lossless)" or "(synthetic)", after the method's name.
 std::string group_label(const GroupedRow& row) {
   const bool overlaps = std::any_of(row.cells.begin(), row.cells.end(),
                                     [](const GroupCell& cell) { return !cell.overlap.empty(); });
@@ -46,7 +46,9 @@ std::string group_label(const GroupedRow& row) {
                                      [](const GroupCell& cell) { return !cell.flattered.empty(); });
   return fmt::format("{}{}{}{}", row.method, overlaps ? fmt::format(" {}", kOverlapMark) : "",
                      flattered ? fmt::format(" {}", kFlattersMark) : "",
-                     row.lossy ? " (not lossless)" : "");
+                     row.synthetic ? " (synthetic)"
+                     : row.lossy   ? " (not lossless)"
+                                   : "");
 }
 
 // What the second mark means; the columns have other models or settings.
@@ -183,6 +185,7 @@ std::string to_json(const GroupedReport& report) {
       rows.push_back({{"figure", row.figure},
                       {"method", row.method},
                       {"lossy", row.lossy},
+                      {"synthetic", row.synthetic},
                       {"groups", std::move(cells)},
                       {"mean", json_value(row.mean)},
                       {"sd", json_value(row.sd)},

@@ -189,6 +189,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"quality", quality},
       // Added to the keys that every version has:
       {"role", a.role},
+      {"synthetic", synthetic(a)},
       {"params", a.params},
       {"estimator", to_string(report.estimator)},
       {"speedup_geo", json_value(r.speed.geo)},

@@ -47,6 +47,18 @@ std::vector<BatchCall> pending_calls(const RunPlan& plan, std::span<const Visit*
   return calls;
 }
 
+std::vector<int> prompts_of_calls(const RunPlan& plan, const Visit& visit) {
+  std::vector<int> prompts;
+  for (const BatchGroup& group : batch_groups(plan, visit.arm, wave_of(plan, visit)))
+    prompts.insert(prompts.end(), group.prompts.begin(), group.prompts.end());
+  if (plan.suite.batches.mode != methods::BatchMode::kContinuous) return prompts;
+  // Fillers go on through the whole data set.
+  const std::string& task = plan.prompts[static_cast<size_t>(visit.prompt)].record.task;
+  for (size_t p = 0; p < plan.prompts.size(); ++p)
+    if (plan.prompts[p].record.task == task) prompts.push_back(static_cast<int>(p));
+  return prompts;
+}
+
 bool decode_call(const RunPlan& plan, const Conversation& conversation, base::Clock& clock,
                  RunningArm& arm, const BatchCall& call,
                  const std::function<BatchVisit::Hooks()>& begin) {

@@ -23,6 +23,10 @@ struct BatchCall {
 // others are decoded whole, as in a run without interruption: what is stored already is a filler.
 std::vector<BatchCall> pending_calls(const RunPlan& plan, std::span<const Visit* const> visits);
 
+// Prompts that calls of this visit's wave and arm may meet, fillers among them; some may be there
+// twice.
+std::vector<int> prompts_of_calls(const RunPlan& plan, const Visit& visit);
+
 // Decodes a call; `begin` is asked for its hooks. When a step throws, what was under way has failed
 // and the rest goes on in a further call. False: a stop request cut it short. Throws a DeviceFault,
 // and what Hooks::ended throws.

@@ -43,7 +43,8 @@ struct BatchVisit::Seat {
         g(visit.hooks_.record(m.visit)),
         batch_begin(visit.batch_ns_),
         conversation(visit.plan_, visit.conversation_,
-                     visit.plan_.prompts[static_cast<size_t>(m.visit.prompt)], visit.clock_, g) {
+                     visit.plan_.prompts[static_cast<size_t>(m.visit.prompt)], visit.clock_, g, {},
+                     visit.hooks_.known ? visit.hooks_.known(m.visit) : nullptr) {
     if (member.wanted) watch.emplace(visit.session_, nullptr);
     begin = visit.clock_.now_ns();
   }

@@ -32,6 +32,8 @@ class BatchVisit final : public methods::BatchSource {
     std::function<results::GenerationRecord(const Visit&)> record;
     // Takes a wanted generation that has ended, well or not. What it throws ends the call.
     std::function<void(const Visit&, results::GenerationRecord)> ended;
+    // Plain decoding's answers, for a method that needs them; no hook or null: it has none.
+    std::function<const Answers*(const Visit&)> known = {};
     // Who takes a free slot when all members have been given one; null: nobody.
     std::function<Visit()> filler = {};
     std::function<bool()> stop = {};  // true: what has not ended is abandoned

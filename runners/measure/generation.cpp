@@ -39,8 +39,9 @@ std::vector<int32_t> GenerationDecoder::kept_prompt(engine::Session& session,
 
 void GenerationDecoder::converse(const PlannedPrompt& planned, engine::Session& session,
                                  methods::DecodingMethod& method, const Answers* path,
-                                 results::GenerationRecord& g) {
-  OpenConversation open(plan_, conversation_, planned, clock_, g, kept_prompt(session, method));
+                                 results::GenerationRecord& g, const Answers* known) {
+  OpenConversation open(plan_, conversation_, planned, clock_, g, kept_prompt(session, method),
+                        known);
   while (!open.ended()) {
     methods::TurnRequest request = open.next();
     if (turns_ != nullptr) request.before_step = [this] { turns_->before_step(); };
@@ -66,13 +67,26 @@ results::TurnRecord GenerationDecoder::replay_turn(methods::DecodingMethod& meth
   return turn;
 }
 
-Answers GenerationDecoder::plain_answers(const PlannedPrompt& planned, engine::Session& session) {
+Answers GenerationDecoder::plain_answers(const PlannedPrompt& planned, engine::Session& session,
+                                         uint64_t seed) {
   const auto plain = methods::parse_method("ar").info->build({}, {});
   results::GenerationRecord g;
+  g.seed = seed;
   converse(planned, session, *plain, nullptr, g);
   Answers answers;
   for (results::TurnRecord& turn : g.turns) answers.push_back(std::move(turn.tokens));
   return answers;
+}
+
+Answers GenerationDecoder::warm_answers(std::span<const methods::TurnRequest> requests,
+                                        RunningArm& arm) {
+  Answers known;
+  if (!arm.planned->needs_answer) return known;
+  const auto plain = methods::parse_method("ar").info->build({}, {});
+  for (const methods::TurnRequest& request : requests)
+    known.push_back(methods::decode_turn(*plain, *arm.session, request, clock_).tokens);
+  arm.session->reset();
+  return known;
 }
 
 std::vector<results::TurnRecord> GenerationDecoder::warm_turns(
@@ -88,6 +102,8 @@ std::vector<results::TurnRecord> GenerationDecoder::warm_turns(
     requests.back().max_new = std::min(planned->max_new, max_new);
     requests.back().stop_ids = {};
   }
+  const Answers known = warm_answers(requests, arm);
+  for (size_t i = 0; i < known.size(); ++i) requests[i].known_answer = known[i];
   std::vector<results::TurnRecord> turns(prompts.size());
   methods::RequestList list(requests, [&](size_t request, results::TurnRecord turn) {
     turns[request] = std::move(turn);

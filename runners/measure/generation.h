@@ -47,14 +47,15 @@ class GenerationDecoder {
                     Turns* turns)
       : plan_(plan), conversation_(conversation), clock_(clock), turns_(turns) {}
 
-  // All turns of one conversation from seed g.seed, made to follow `path` where there is one. Adds
-  // turns, texts and the times of tokenising and detokenising, which are no decode times. Begins
-  // with an empty session; in turns with another process, with what the session holds of the
-  // prompt (kept_prompt()).
+  // All turns of one conversation from seed g.seed, made to follow `path` where there is one.
+  // `known`: plain decoding's answers, for a method that needs them. Adds turns, texts and the
+  // times of tokenising and detokenising, which are no decode times. Begins with an empty session;
+  // in turns with another process, with what the session holds of the prompt (kept_prompt()).
   void converse(const PlannedPrompt& planned, engine::Session& session,
-                methods::DecodingMethod& method, const Answers* path, results::GenerationRecord& g);
-  // What plain decoding answers.
-  Answers plain_answers(const PlannedPrompt& planned, engine::Session& session);
+                methods::DecodingMethod& method, const Answers* path, results::GenerationRecord& g,
+                const Answers* known = nullptr);
+  // What plain decoding answers from this seed.
+  Answers plain_answers(const PlannedPrompt& planned, engine::Session& session, uint64_t seed);
   // First turns alone, of as many prompts as the arm's batch has, to warm it up: their own lengths,
   // but no more than `max_new` tokens, whatever they are.
   std::vector<results::TurnRecord> warm_turns(std::span<const PlannedPrompt* const> prompts,
@@ -66,6 +67,8 @@ class GenerationDecoder {
   // where there are none. In turns only decoding is judged, and every method of a prompt would read
   // that prompt again: a quarter of the time. Its bits do not depend on who read it.
   std::vector<int32_t> kept_prompt(engine::Session& session, const methods::DecodingMethod& method);
+  // What an arm that needs answers is to know in the warm-up, by request; of others nothing.
+  Answers warm_answers(std::span<const methods::TurnRequest> requests, RunningArm& arm);
   results::TurnRecord replay_turn(methods::DecodingMethod& method, engine::Session& session,
                                   const methods::TurnRequest& request,
                                   const std::vector<int32_t>& answer) const;

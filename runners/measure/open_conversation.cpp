@@ -21,13 +21,15 @@ methods::TurnRequest turn_request(const Suite& suite, const Conversation& conver
 
 OpenConversation::OpenConversation(const RunPlan& plan, const Conversation& conversation,
                                    const PlannedPrompt& planned, base::Clock& clock,
-                                   results::GenerationRecord& g, std::vector<int32_t> held)
+                                   results::GenerationRecord& g, std::vector<int32_t> held,
+                                   const Answers* known)
     : plan_(plan),
       conversation_(conversation),
       planned_(planned),
       clock_(clock),
       g_(g),
       held_(std::move(held)),
+      known_(known),
       stop_text_(plan.suite.ignore_eos ? std::nullopt : conversation.stop_text(planned.prompt)) {}
 
 const methods::TurnRequest& OpenConversation::next() {
@@ -37,6 +39,7 @@ const methods::TurnRequest& OpenConversation::next() {
   g_.tokenize_ns += clock_.now_ns() - begin;
   request_ = turn_request(plan_.suite, conversation_, planned_, ids_,
                           turn == 0 ? g_.seed : base::combine_seeds({g_.seed, turn}));
+  if (known_ != nullptr && turn < known_->size()) request_.known_answer = (*known_)[turn];
   request_.stop_text = stop_text_ ? &*stop_text_ : nullptr;
   // The last prompt token is always computed again: its logits give the first answer token.
   request_.keep = std::min(common_prefix(held_, ids_), static_cast<int>(ids_.size()) - 1);

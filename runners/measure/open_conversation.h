@@ -10,6 +10,7 @@
 #include "methods/open_turn.h"
 #include "methods/stop_text.h"
 #include "results/records.h"
+#include "runners/measure/known_answers.h"
 #include "runners/plan/conversation.h"
 #include "runners/plan/plan.h"
 
@@ -23,11 +24,12 @@ methods::TurnRequest turn_request(const Suite& suite, const Conversation& conver
 class OpenConversation {
  public:
   // Adds turns, texts and the times of tokenising and detokenising to `g`, whose seed it starts
-  // from. `held`: tokens that the sequence holds already. All must outlive the object, which stays
-  // where it is while a turn is decoded.
+  // from. `held`: tokens that the sequence holds already. `known`: plain decoding's answers, for a
+  // method that needs them; null for others. All must outlive the object, which stays where it is
+  // while a turn is decoded.
   OpenConversation(const RunPlan& plan, const Conversation& conversation,
                    const PlannedPrompt& planned, base::Clock& clock, results::GenerationRecord& g,
-                   std::vector<int32_t> held = {});
+                   std::vector<int32_t> held = {}, const Answers* known = nullptr);
   OpenConversation(const OpenConversation&) = delete;
   OpenConversation& operator=(const OpenConversation&) = delete;
 
@@ -45,6 +47,7 @@ class OpenConversation {
   base::Clock& clock_;
   results::GenerationRecord& g_;
   std::vector<int32_t> ids_, held_;
+  const Answers* known_;
   std::optional<methods::StopText> stop_text_;
   methods::TurnRequest request_;
 };

@@ -19,6 +19,8 @@ void ConsoleProgress::left_out(const std::string& method) {
   fmt::print(out_, "left out: {}\n", method);
 }
 
+void ConsoleProgress::hopeless(const std::string& why) { fmt::print(out_, "warning: {}\n", why); }
+
 void ConsoleProgress::warming_up(const std::string& arm) {
   show(fmt::format("warming up: {}", arm), false);
 }

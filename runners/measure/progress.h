@@ -13,6 +13,8 @@ class ProgressSink {
   virtual ~ProgressSink() = default;
   // An optional method of the suite that lacks what it needs, with the reason.
   virtual void left_out(const std::string& /*method*/) {}
+  // Before anything is measured: why an arm is not worth it.
+  virtual void hopeless(const std::string& /*why*/) {}
   virtual void warming_up(const std::string& /*arm*/) {}
   virtual void begin(int /*pending*/, int /*already_stored*/) {}
   virtual void generation_done(const std::string& /*arm*/, const std::string& /*prompt*/,
@@ -30,6 +32,7 @@ class ConsoleProgress final : public ProgressSink {
   ConsoleProgress(std::FILE* out, bool is_terminal, base::Clock& clock)
       : out_(out), terminal_(is_terminal), clock_(clock) {}
   void left_out(const std::string& method) override;
+  void hopeless(const std::string& why) override;
   void warming_up(const std::string& arm) override;
   void begin(int pending, int already_stored) override;
   void generation_done(const std::string& arm, const std::string& prompt, bool failed) override;

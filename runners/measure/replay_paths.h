@@ -11,13 +11,11 @@
 
 #include "engine/session.h"
 #include "results/store.h"
+#include "runners/measure/known_answers.h"
 #include "runners/plan/conversation.h"
 #include "runners/plan/plan.h"
 
 namespace evalrun::runners {
-
-// Token ids of an answer, turn by turn.
-using Answers = std::vector<std::vector<int32_t>>;
 
 class ReplayPaths {
  public:

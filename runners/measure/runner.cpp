@@ -13,9 +13,11 @@
 #include "runners/measure/batch_calls.h"
 #include "runners/measure/deferred_scores.h"
 #include "runners/measure/generation.h"
+#include "runners/measure/known_answers.h"
 #include "runners/measure/model_scores.h"
 #include "runners/measure/replay_paths.h"
 #include "runners/measure/warmup.h"
+#include "runners/plan/estimate.h"
 
 namespace evalrun::runners {
 namespace {
@@ -47,6 +49,7 @@ struct Runner::Impl {
   std::vector<RunningArm> arms;     // as the plan's; none before start()
   std::vector<int64_t> next_calls;  // GenerationRecord::batch_call, by arm; 0 = the store knows
   ReplayPaths paths;
+  KnownAnswers answers;
   RunOutcome outcome;
 
   Impl(const RunPlan& p, const Conversation& c, results::ResultStore& s, base::Clock& k,
@@ -63,6 +66,7 @@ struct Runner::Impl {
   void start(const SessionOf& session_of);
   void store_row_cost();
   void store_weight_placement();
+  void warn_of_hopeless_arms();
   void measure_pending();
 
   // One generation and its row.
@@ -77,6 +81,8 @@ struct Runner::Impl {
   base::DeviceFault at_visit(const Visit& v, const base::DeviceFault& fault) const;
   results::GenerationRecord record_of(const Visit& v) const;
   const Answers& path_of(const Visit& v);
+  const Answers* known_answers(const Visit& v);
+  void learn_answers(const Visit& v);
   void note_bytes(size_t arm_index);
 
   StoredPlan stored() const { return {plan, outcome.run_id, arm_ids, prompt_ids}; }
@@ -93,7 +99,8 @@ Runner::Impl::Impl(const RunPlan& p, const Conversation& c, results::ResultStore
       clock(k),
       options(std::move(o)),
       decoder(plan, conversation, clock, options.turns),
-      paths(plan, store, arm_ids, prompt_ids) {
+      paths(plan, store, arm_ids, prompt_ids),
+      answers(plan, store, arm_ids, prompt_ids) {
   outcome.run_id = store.add_run(plan.run);
   outcome.run_key = plan.run.key;
   for (const PlannedArm& arm : plan.arms) {
@@ -151,6 +158,17 @@ void Runner::Impl::store_weight_placement() {
   store.add_environment(outcome.run_id, "weight_placement", placement.how);
   if (!placement.refusal.empty())
     store.add_environment(outcome.run_id, "weight_placement_refusal", placement.refusal);
+}
+
+// By the largest steps of their methods, where it is known what rows cost.
+void Runner::Impl::warn_of_hopeless_arms() {
+  for (const RunningArm& running : arms) {
+    const engine::RowCostTable table = plan.row_cost->of_batch(running.batch());
+    if (table.empty()) continue;
+    const std::string why = hopeless_text(running.planned->record.label,
+                                          price_of(running.method().largest_step(), table));
+    if (!why.empty()) progress().hopeless(why);
+  }
 }
 
 void Runner::Impl::measure_pending() {
@@ -216,8 +234,34 @@ results::GenerationRecord Runner::Impl::record_of(const Visit& v) const {
 // The text this visit follows. Its decoding, where it is needed, is not measured.
 const Answers& Runner::Impl::path_of(const Visit& v) {
   return paths.of(v.arm, v.prompt, [&] {
-    return decoder.plain_answers(prompt(v), *arms[static_cast<size_t>(v.arm)].session);
+    return decoder.plain_answers(prompt(v), *arms[static_cast<size_t>(v.arm)].session,
+                                 record_of(v).seed);
   });
+}
+
+// What an arm of synthetic acceptance drafts from; null for all others. Its decoding, where it is
+// needed, is not measured.
+const Answers* Runner::Impl::known_answers(const Visit& v) {
+  if (!arm(v).needs_answer) return nullptr;
+  if (plan.suite.replay) return &path_of(v);
+  return &answers.of(v.arm, v.prompt, v.sample, [&] {
+    return decoder.plain_answers(prompt(v), *arms[static_cast<size_t>(v.arm)].session,
+                                 record_of(v).seed);
+  });
+}
+
+// Before calls of decode_batch(), which have the session to themselves: to all prompts that they
+// may meet. What cannot be decoded plainly stays without an answer, and its generation fails.
+void Runner::Impl::learn_answers(const Visit& v) {
+  if (!arm(v).needs_answer) return;
+  Visit each = v;
+  for (const int p : prompts_of_calls(plan, v)) try {
+      each.prompt = p;
+      known_answers(each);
+    } catch (const base::DeviceFault& fault) {
+      throw at_visit(each, fault);
+    } catch (const std::exception&) {
+    }
 }
 
 void Runner::Impl::measure(const Visit& v) {
@@ -229,10 +273,11 @@ void Runner::Impl::measure(const Visit& v) {
   int64_t begin = clock.now_ns();
   try {
     const Answers* path = plan.suite.replay ? &path_of(v) : nullptr;
+    const Answers* known = known_answers(v);
     reset_peak_memory();
     const MachineWatch watch(session, options.turns);
     begin = clock.now_ns();
-    decoder.converse(prompt(v), session, running.method(), path, g);
+    decoder.converse(prompt(v), session, running.method(), path, g, known);
     g.total_ns = clock.now_ns() - begin;
     watch.describe(g);
     if (path != nullptr) paths.add_gaps(v.arm, v.prompt, conversation, session, g);
@@ -251,6 +296,7 @@ void Runner::Impl::measure(const Visit& v) {
 
 bool Runner::Impl::measure_batch(std::span<const Visit* const> visits) {
   const auto arm_index = static_cast<size_t>(visits.front()->arm);
+  learn_answers(*visits.front());
   const auto begin = [&] {
     reset_peak_memory();
     BatchVisit::Hooks hooks;
@@ -270,6 +316,7 @@ bool Runner::Impl::measure_batch(std::span<const Visit* const> visits) {
         }
       keep(v, g, scores);
     };
+    hooks.known = [this](const Visit& v) { return answers.find(v.arm, v.prompt, v.sample); };
     hooks.stop = options.stop;
     return hooks;
   };
@@ -370,6 +417,7 @@ RunOutcome Runner::run(const SessionOf& session_of) {
   Impl& r = *impl_;
   if (r.pending.empty()) return r.finish(&session_of);
   r.start(session_of);
+  r.warn_of_hopeless_arms();
   warm_up(r.plan, r.pending, r.decoder, r.clock, r.arms, r.progress(), r.options.stop);
   r.progress().begin(pending(), r.outcome.stored_before);
   const CpuTimes before = read_cpu_times();

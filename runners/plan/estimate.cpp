@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
+#include <string>
 
 #include "engine/base/error.h"
 
@@ -19,6 +21,16 @@ double with_fillers(int n_prompts, int batch) {
 double part_of_step(const MeasuredRowCost& costs, int batch) {
   if (costs.table.empty()) return 1.0 / batch;
   return std::max(1.0, costs.of_batch(batch).ms(1) / costs.table.ms(1)) / batch;
+}
+
+// How often a prompt is decoded plainly beside what is measured, at most: in a replay once by every
+// model, and for arms that need answers once in each sample.
+double unmeasured_answers(const RunPlan& plan) {
+  std::set<const engine::Model*> models;
+  for (const PlannedArm& arm : plan.arms)
+    if (plan.suite.replay || arm.needs_answer) models.insert(arm.model.get());
+  const int each = plan.suite.replay ? 1 : plan.suite.samples;
+  return static_cast<double>(models.size()) * each;
 }
 
 }  // namespace
@@ -60,8 +72,40 @@ StepPrice price_of(const methods::LargestStep& step, const engine::RowCostTable&
   const auto ratio = [&](int rows) { return std::max(1.0, table.ratio(std::max(1, rows))); };
   double plain_steps = ratio(step.rows);
   for (const int rows : step.draft_rows) plain_steps += step.draft_cost * ratio(rows);
-  if (step.limit > 0) plain_steps = std::min(plain_steps, step.limit);
-  return {step.rows, plain_steps};
+  if (step.limit > 0) return {step.rows, std::min(plain_steps, step.limit)};
+  return {step.rows, plain_steps, step.rows > 1 ? step.rows / plain_steps : 0};
+}
+
+std::optional<double> acceptance_needed(const StepPrice& price) {
+  if (price.ceiling < 1) return std::nullopt;  // 0 among them
+  const auto tokens = [&](double acceptance) {
+    double sum = 0, joint = 1;
+    for (int row = 0; row < price.rows; ++row, joint *= acceptance) sum += joint;
+    return sum;
+  };
+  double low = 0, high = 1;  // 1 token, and as many as there are rows
+  for (int halving = 0; halving < 40; ++halving) {
+    const double middle = (low + high) / 2;
+    (tokens(middle) < price.plain_steps ? low : high) = middle;
+  }
+  return high;
+}
+
+std::string hopeless_text(const std::string& label, const StepPrice& price) {
+  if (price.ceiling <= 0) return {};
+  const std::string step =
+      fmt::format("a step of {} rows costs {:.3g} plain steps here", price.rows, price.plain_steps);
+  const std::optional<double> needed = acceptance_needed(price);
+  if (!needed)
+    return fmt::format(
+        "{}: cannot be faster than plain decoding in its largest steps: {}, and gives {:.2f}x with "
+        "every draft token accepted",
+        label, step, price.ceiling);
+  if (*needed <= kHopelessAcceptance) return {};
+  return fmt::format(
+      "{}: unlikely to be faster than plain decoding in its largest steps: {}, and needs tau "
+      "{:.3g}, {:.1f} % of draft tokens accepted at each depth ({:.2f}x if all are)",
+      label, step, price.plain_steps, 100 * *needed, price.ceiling);
 }
 
 std::vector<StepPrice> step_prices(const RunPlan& plan) {
@@ -93,13 +137,7 @@ double estimate_seconds(const RunPlan& plan, const PlannedPrompt& p, const Calib
                (prefill_s + plain_s * step * part_of_step(*plan.row_cost, batch));
   }
   seconds *= plan.suite.repeats * plan.suite.samples;
-  // A replay decodes every prompt once more by every model, unmeasured.
-  if (plan.suite.replay) {
-    std::set<const engine::Model*> models;
-    for (const PlannedArm& arm : plan.arms) models.insert(arm.model.get());
-    seconds += static_cast<double>(models.size()) * (prefill_s + plain_s);
-  }
-  return seconds;
+  return seconds + unmeasured_answers(plan) * (prefill_s + plain_s);
 }
 
 double estimate_seconds(const RunPlan& plan, const Calibration& calibration,

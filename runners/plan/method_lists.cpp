@@ -24,7 +24,7 @@ MethodList fast_methods() {
 MethodList all_methods() {
   MethodList all{"all", "every method at its defaults, if what it needs is installed", {}, {}};
   for (const auto& [name, info] : methods::method_registry().entries())
-    if (name != "ar" && name != "ar_tuned" && name != "pad")
+    if (name != "ar" && name != "ar_tuned" && name != "pad" && !info.needs_answer)
       (info.needs.starts_with("nothing") ? all.methods : all.optional).push_back(name);
   return all;
 }

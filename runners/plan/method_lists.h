@@ -13,7 +13,8 @@ struct MethodList {
 };
 
 // "fast": the look-ups that are faster than plain decoding on most text (docs/full.md). "all":
-// every method of the registry at its defaults, without plain decoding and the ablation.
+// every method of the registry at its defaults, without plain decoding, the ablation and synthetic
+// acceptance.
 const std::vector<MethodList>& method_lists();
 const MethodList* find_method_list(std::string_view name);  // null: none has that name
 std::string describe_method_lists();                        // "fast (...), all (...)"

@@ -48,7 +48,8 @@ struct PlannedArm {
   std::function<std::unique_ptr<methods::DecodingMethod>()> build;
   // What its sampled answers share with plain decoding's (MethodSpec::sampled()).
   std::function<methods::SampledAnswers(const engine::SamplingParams&)> sampled = {};
-  KeptByArm kept = {};  // in plans with a batch above 1
+  KeptByArm kept = {};        // in plans with a batch above 1
+  bool needs_answer = false;  // methods::MethodInfo
 };
 
 struct RunPlan {

@@ -156,6 +156,8 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
     // `auto` may give the draft model another format than the target.
     r.settings["draft_dtype"] = engine::name_of(request_.draft->format());
   }
+  arm.needs_answer = spec.info->needs_answer;
+  if (arm.needs_answer) r.settings["synthetic"] = "acceptance";
   arm.sampled = [spec](const engine::SamplingParams& sampling) { return spec.sampled(sampling); };
   arm.build = builder(spec, context);
   methods::MethodBuildContext alone = context;

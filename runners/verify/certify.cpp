@@ -105,6 +105,11 @@ Certifier::Certifier(const CertifyRequest& request, base::Clock& clock)
       context_prompts_(place_prompts(plan_.prompts, request.contexts)) {
   for (const PlannedArm& arm : plan_.arms) {
     if (is_plain(arm)) continue;
+    if (arm.needs_answer)
+      throw base::usage_error(
+          fmt::format("{}: synthetic acceptance is no method, and is not verified",
+                      arm.record.label),
+          "leave it out: evalrun run compares its tokens with plain decoding's");
     arms_.push_back(&arm);
     if (request.sampled) (void)arm.sampled(request.answers.sampling);  // a rule may need a sampler
   }

@@ -139,6 +139,16 @@ TEST_F(Models, APlanPricesStepsByWhatTheirRowsCostHere) {
   ASSERT_EQ(steps.size(), 3u);
   EXPECT_EQ(steps[0], json({{"arm", "ar"}, {"rows", 1}, {"plain_steps", 1.0}}));
   EXPECT_EQ(steps[2], json({{"arm", "pld:k=5"}, {"rows", 6}, {"plain_steps", 6.0}}));
+  // Six tokens for six plain steps, if every draft token is accepted.
+  ASSERT_EQ(priced["ceilings"].size(), 1u) << "plain decoding drafts nothing";
+  const json& ceiling = priced["ceilings"][0];
+  EXPECT_EQ(ceiling["arm"], "pld:k=5");
+  EXPECT_EQ(ceiling["speedup"], 1.0);
+  EXPECT_EQ(ceiling["break_even_tau"], 6.0);
+  EXPECT_NEAR(ceiling["acceptance_needed"].get<double>(), 1, 1e-9);
+  ASSERT_EQ(priced["warnings"].size(), 1u);
+  EXPECT_THAT(priced["warnings"][0].get<std::string>(),
+              HasSubstr("pld:k=5: unlikely to be faster than plain decoding"));
   // One arm of three pays five further steps for each of 12 tokens of 4 answers.
   const double further =
       priced["seconds_at_most"].get<double>() - priced["seconds_at_plain_speed"].get<double>();
@@ -147,7 +157,8 @@ TEST_F(Models, APlanPricesStepsByWhatTheirRowsCostHere) {
       plan({}),
       AllOf(HasSubstr("at the speed of plain decoding)"), HasSubstr("no draft token accepted"),
             ContainsRegex("\nmethod +steps \\(rows\\)\n"), ContainsRegex("\nar +1 \\(1\\)\n"),
-            ContainsRegex("\npld:k=5 +6 \\(6\\)\n")));
+            ContainsRegex("\npld:k=5 +6 \\(6\\)\n"),
+            HasSubstr("\nwarning: pld:k=5: unlikely to be faster")));
 }
 
 TEST_F(Models, APlanShowsBatchesAndWaves) {

@@ -34,6 +34,7 @@ TEST(LargestStep, RootAndDraftOfLookups) {
   EXPECT_EQ(rows_of("jacobi:n=6"), 7);
   EXPECT_EQ(rows_of("logitspec:nodes=20"), 20) << "the root included";
   EXPECT_EQ(rows_of("stand:nodes=30"), 31);
+  EXPECT_EQ(rows_of("oracle:k=7"), 8);
   EXPECT_THAT(largest_of("pld").draft_rows, IsEmpty());
 }
 

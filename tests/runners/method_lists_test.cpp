@@ -26,11 +26,13 @@ TEST(MethodLists, HoldMethodsThatParse) {
   }
 }
 
-TEST(MethodLists, AllIsTheRegistryWithoutPlainDecodingAndTheAblation) {
+// ar, ar_tuned, pad, oracle.
+TEST(MethodLists, AllIsTheRegistryWithoutPlainDecodingAndWhatIsNoMethod) {
   const runners::MethodList& all = *runners::find_method_list("all");
-  EXPECT_EQ(all.methods.size() + all.optional.size() + 3,
+  EXPECT_EQ(all.methods.size() + all.optional.size() + 4,
             methods::method_registry().entries().size());
   EXPECT_THAT(all.methods, Contains("self_draft")) << "a corpus helps, but is not needed";
+  EXPECT_THAT(all.methods, Not(Contains("oracle")));
   EXPECT_THAT(all.optional, Contains("medusa"));
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/units.h"
@@ -153,6 +155,16 @@ void print_names(const std::string& head, const std::vector<std::string>& names)
   print_line(line);
 }
 
+// A line per arm that is not worth measuring.
+std::vector<std::string> hopeless_arms(const PlanReport& report) {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < report.prices.size(); ++i) {
+    std::string why = runners::hopeless_text(report.plan.arms[i].record.label, report.prices[i]);
+    if (!why.empty()) lines.push_back(std::move(why));
+  }
+  return lines;
+}
+
 void print_prices(const PlanReport& report) {
   const std::string& problem = report.plan.row_cost->problem;
   if (report.prices.empty())
@@ -168,6 +180,10 @@ void print_prices(const PlanReport& report) {
       report.plan.suite.batches.one() ? "" : " for each sequence",
       silent ? "; 1?: the method does not say, taken as 1" : ""));
   print_line(price_table(report));
+  print_line(
+      "so many tokens must such a step give (tau) to break even; with every draft token accepted, "
+      "rows over steps is its speedup");
+  for (const std::string& why : hopeless_arms(report)) print_line("warning: " + why);
 }
 
 // "9 arms: ar, ar (A/A), pld, each at batch 1, 2, 4", a line per set of sizes.
@@ -216,13 +232,22 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
   json["arms"] = nlohmann::json::array();
   for (const runners::PlannedArm& arm : plan.arms) json["arms"].push_back(arm.record.label);
   json["largest_steps"] = nlohmann::json::array();
+  json["ceilings"] = nlohmann::json::array();
   for (size_t i = 0; i < report.prices.size(); ++i) {
-    const auto& [rows, plain_steps] = report.prices[i];
+    const auto& [rows, plain_steps, ceiling] = report.prices[i];
     json["largest_steps"].push_back(
         {{"arm", plan.arms[i].record.label},
          {"rows", rows > 0 ? nlohmann::json(rows) : nlohmann::json()},
          {"plain_steps", rows > 0 ? nlohmann::json(plain_steps) : nlohmann::json()}});
+    if (ceiling <= 0) continue;
+    const std::optional<double> needed = runners::acceptance_needed(report.prices[i]);
+    json["ceilings"].push_back(
+        {{"arm", plan.arms[i].record.label},
+         {"speedup", ceiling},
+         {"break_even_tau", plain_steps},
+         {"acceptance_needed", needed ? nlohmann::json(*needed) : nlohmann::json()}});
   }
+  json["warnings"] = hopeless_arms(report);
   const auto effects = [&](const Line& line) {
     nlohmann::ordered_json list = nlohmann::json::array();
     for (const double sd : deviations_of(line, plan.suite))

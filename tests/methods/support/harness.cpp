@@ -312,7 +312,7 @@ Arm arm_of(const std::string& spec) {
 std::vector<std::string> all_specs() {
   std::vector<std::string> specs;
   for (const auto& [name, info] : methods::method_registry().entries())
-    if (info.lossless != methods::Lossless::kNone && name != "ar_tuned")
+    if (info.lossless != methods::Lossless::kNone && name != "ar_tuned" && !info.needs_answer)
       for (std::string& spec : specs_of(info)) specs.push_back(std::move(spec));
   return specs;
 }
@@ -320,7 +320,8 @@ std::vector<std::string> all_specs() {
 std::vector<std::string> values_without_an_arm() {
   const std::vector<std::string> specs = all_specs();
   std::vector<std::string> missing;
-  for (const auto& [name, info] : methods::method_registry().entries())
+  for (const auto& [name, info] : methods::method_registry().entries()) {
+    if (info.needs_answer) continue;
     for (const Value& value : values_of(info)) {
       const bool there = std::any_of(specs.begin(), specs.end(), [&](const std::string& spec) {
         return spec.substr(0, spec.find(':')) == name && fits(spec, value) &&
@@ -328,6 +329,7 @@ std::vector<std::string> values_without_an_arm() {
       });
       if (!there) missing.push_back(fmt::format("{}:{}={}", name, value.first, value.second));
     }
+  }
   return missing;
 }
 

@@ -33,7 +33,8 @@ inline void PrintTo(const Arm& arm, std::ostream* out) { *out << arm.name; }
 Arm arm_of(const std::string& spec);  // as on the command line, "@name" standing for test files
 // Arms of every lossless method of the registry: its defaults (a one-layer draft where one is
 // needed, random weights or tokens where files are), shapes that are worth a test, and every choice
-// and both states of every switch at least once; and random trees through the common verifier.
+// and both states of every switch at least once; and random trees through the common verifier. What
+// needs an answer is in synthetic_acceptance_test.cpp.
 std::vector<Arm> all_arms();
 // "method:parameter=value" of the choices and switches that no arm has.
 std::vector<std::string> values_without_an_arm();

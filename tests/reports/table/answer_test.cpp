@@ -53,6 +53,27 @@ TEST_F(AnswerTest, NamesTheFastestWithBothSpeedups) {
   EXPECT_THAT(to_text(r), StartsWith("Fastest lossless here: pld:k=4"));
 }
 
+// However fast it is: it is no method.
+TEST_F(AnswerTest, NeverNamesSyntheticAcceptance) {
+  add("lossy", 1'000'000, "none");
+  add("oracle:alpha=1", 1'000'000);
+  run_.arms.back().method = "oracle";
+  run_.arms.back().settings = {{"synthetic", "acceptance"}};
+  const Report r = report();
+  EXPECT_THAT(answer(r, "gsm8k"), StartsWith("Fastest lossless here: pld:k=4"));
+  EXPECT_THAT(answer(r, "gsm8k"), Not(HasSubstr("oracle")));
+  const ReportRow& oracle = row(r, "oracle:alpha=1", "gsm8k");
+  EXPECT_FALSE(oracle.ranking);
+  EXPECT_GT(oracle.speed.speedup.value_or(0), row(r, "pld:k=4", "gsm8k").speed.speedup.value_or(9));
+  const std::string table = to_text(r);
+  const size_t line = table.find("Synthetic acceptance: no method");
+  ASSERT_NE(line, std::string::npos);
+  EXPECT_LT(table.find("Not lossless, and not to be ranked"), line);
+  EXPECT_LT(line, table.find("oracle:alpha=1", line));
+  for (const auto& json : nlohmann::json::parse(to_json(r)))
+    EXPECT_EQ(json["synthetic"], json["method"] == "oracle:alpha=1");
+}
+
 TEST_F(AnswerTest, NamesWhatCannotBeToldApart) {
   add("pld:k=5", run_.arms.back().verify_ns);
   EXPECT_THAT(text(), HasSubstr("Cannot be told apart from it: pld:k="));
