@@ -17,15 +17,9 @@
 // parts before it is as sure as `enough`. All decisions follow from the text and the table of row
 // costs, none from a clock.
 //
-// Loss. An account (methods/loss_account.h) holds what drafting has cost and saved, all parts
-// together. A part that costs forwards drafts only as deep as the account affords if nothing of it
-// comes true: 1 % of the tokens so far, 2 % of the first 64 in advance, and what was gained. So it
-// loses at most 3 % of an answer of 64 tokens against plain decoding, in these prices. What may
-// exceed that is the first draft of a part in an answer, which is one level deep and made in any
-// case: nothing else tells what the part is worth. Look-ups go on: what they lose is bounded by
-// their estimates alone, as with adaptive=true. A part that has not drafted for a while lags: it
-// computes all tokens since by one or two forwards when it drafts again, and the account pays
-// these.
+// Loss. An account (methods/loss_account.h) bounds what drafting by forwards may lose against plain
+// decoding: at most 3 % of an answer of 64 tokens in these prices, less of longer ones, but for the
+// first draft of a part in an answer. Look-ups go on: their estimates bound what they lose.
 //
 // JoinMode::kBandit: one part drafts at a time, that which gave the most tokens for its cost lately
 // (methods/draft_bandit.h). Nothing is merged. The account holds here, too.

@@ -188,10 +188,10 @@ std::string third_party_of(std::string_view header) {
   for (const auto& [prefix, library] : prefixes)
     if (header.substr(0, prefix.size()) == prefix) return library;
   // POSIX, Linux and compiler headers; C++ headers have neither a dot nor a slash.
-  static const std::array<std::string_view, 18> system = {
-      "cpuid.h",   "dlfcn.h",   "errno.h",  "fcntl.h", "immintrin.h", "poll.h",
-      "pthread.h", "sched.h",   "signal.h", "spawn.h", "stdlib.h",    "unistd.h",
-      "dirent.h",  "fnmatch.h", "grp.h",    "stdio.h", "string.h",    "time.h"};
+  static const std::array<std::string_view, 19> system = {
+      "cpuid.h", "dlfcn.h",  "errno.h", "fcntl.h",  "immintrin.h", "poll.h",   "pthread.h",
+      "sched.h", "signal.h", "spawn.h", "stdlib.h", "unistd.h",    "dirent.h", "fnmatch.h",
+      "grp.h",   "malloc.h", "stdio.h", "string.h", "time.h"};
   const bool known = header.find_first_of("./") == std::string_view::npos ||
                      is_under(header, "sys") || is_under(header, "linux") ||
                      is_under(header, "arpa") || is_under(header, "sanitizer") ||
