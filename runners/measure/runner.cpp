@@ -164,7 +164,7 @@ void Runner::Impl::store_weight_placement() {
 void Runner::Impl::warn_of_hopeless_arms() {
   for (const RunningArm& running : arms) {
     const engine::RowCostTable table = plan.row_cost->of_batch(running.batch());
-    if (table.empty()) continue;
+    if (table.empty() || !has_usual_steps(running.planned->record)) continue;
     const std::string why = hopeless_text(running.planned->record.label,
                                           price_of(running.method().largest_step(), table));
     if (!why.empty()) progress().hopeless(why);

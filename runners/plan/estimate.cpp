@@ -91,6 +91,8 @@ std::optional<double> acceptance_needed(const StepPrice& price) {
   return high;
 }
 
+bool has_usual_steps(const results::ArmRecord& arm) { return !arm.settings.contains("steps"); }
+
 std::string hopeless_text(const std::string& label, const StepPrice& price) {
   if (price.ceiling <= 0) return {};
   const std::string step =

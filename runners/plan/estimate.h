@@ -23,6 +23,9 @@ struct Calibration {
 Calibration calibrate(engine::Session& session, std::span<const int32_t> prompt,
                       base::Clock& clock);
 
+// Whether the arm's largest step says anything of its usual ones: not where row costs or what is
+// carried from answer to answer decide about each step (`hybrid`, tree=auto, adaptive=true).
+bool has_usual_steps(const results::ArmRecord& arm);
 // What a step of an arm costs at most, in steps of plain decoding of as many sequences. So many
 // tokens must such a step give (tau) to be worth it.
 struct StepPrice {

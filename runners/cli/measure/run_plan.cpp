@@ -159,6 +159,7 @@ void print_names(const std::string& head, const std::vector<std::string>& names)
 std::vector<std::string> hopeless_arms(const PlanReport& report) {
   std::vector<std::string> lines;
   for (size_t i = 0; i < report.prices.size(); ++i) {
+    if (!runners::has_usual_steps(report.plan.arms[i].record)) continue;
     std::string why = runners::hopeless_text(report.plan.arms[i].record.label, report.prices[i]);
     if (!why.empty()) lines.push_back(std::move(why));
   }
