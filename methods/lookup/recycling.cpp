@@ -18,10 +18,9 @@
 //   on the accepted path if there is any.
 // - A node that would be a stop token is left out, with what is below it: the target supplies it.
 // - adaptive=true learns at little cost where it drafts nothing. To find the k likeliest tokens of
-// a
-//   row its logits must be written and read, which showed in plain steps: +15 % with the model of
+//   a row its logits must be written and read, which showed in plain steps: +15 % with the model of
 //   135M parameters in 4 bits on two AVX-512 cores. So in a step that verifies nothing only the
-//   token that came is learnt: it becomes the first of its row, and the others stay behind it in
+//   token that came is learnt: it becomes the first of its row, and the others stay after it in
 //   their order. Under greedy decoding that is what the published rule finds first. The k likeliest
 //   are read in the first such step of an answer and in every 32nd after the last time. Steps that
 //   verify a node update all rows, as published. The row costs that adaptive decides by do not

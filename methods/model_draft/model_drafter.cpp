@@ -288,7 +288,7 @@ void ModelDrafter::add_text(TokenTree& tree) {
   drawn_.assign(text_.size(), {});
 }
 
-// One token for each path through the node at hand; paths that draw the same one stay together.
+// One token for each path through the current node; paths that draw the same one stay together.
 // Whether they go on depends on the token alone.
 void ModelDrafter::read_paths(const engine::ForwardResult& result, TokenTree& tree) {
   const std::span<const float> logits =

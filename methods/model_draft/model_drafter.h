@@ -7,7 +7,7 @@
 //
 // Several chains (verify=gbv) are drawn each by numbers of its own, and those that begin alike
 // share nodes. So a forward of the drafting model is spent on each node that goes on, once. They
-// are drawn depth first: the session holds the path to the node at hand, and is rewound where the
+// are drawn depth first: the session holds the path to the current node, and is rewound where the
 // next node is on another.
 //
 // Vocabularies: ids mean the same in both models, but the widths of the logits may differ by
@@ -122,7 +122,7 @@ class ModelDrafter final : public Drafter {
   void add_node(TokenTree& tree, int32_t token, uint32_t paths, bool stops);
   // By text: all nodes, when the draft is complete.
   void add_text(TokenTree& tree);
-  // The next of open_ as the node at hand, with the session before its token.
+  // The next of open_ as the current node, with the session before its token.
   void go_on(const TokenTree& tree);
   bool draws() const { return rule_ != DraftRule::kArgmax; }
   // Of the answer's token that the first draft token is for.
@@ -168,7 +168,7 @@ class ModelDrafter final : public Drafter {
   std::span<const int32_t> fresh_;  // tokens that the next forward takes
   int paths_ = 1;                   // in this run
   int node_ = 0, level_ = 0;        // that is drafted from
-  int forwards_ = 0;                // of this draft before the one at hand
+  int forwards_ = 0;                // of this draft before the current one
   struct Drawn {
     int forward = 0;  // that it was drawn from
     DraftDraw draw;

@@ -65,6 +65,8 @@ struct ModelOptions {
   std::shared_ptr<const engine::Model> load() const;
   std::shared_ptr<const engine::Model> load_draft() const;  // null when --draft was not given
   engine::SessionOptions session_options(int max_tokens) const;
+  // Words of a command line that say the same, -m left out.
+  std::vector<std::string> words() const;
 };
 // The same options for a command that takes several values of each: -m again and again, the others
 // with commas (--dtype q4,bf16).

@@ -202,6 +202,23 @@ std::shared_ptr<const engine::Model> ModelOptions::load() const {
   return engine::load_model(path(), options);
 }
 
+std::vector<std::string> ModelOptions::words() const {
+  std::vector<std::string> words;
+  const auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {name, value});
+  };
+  add("--draft", draft);
+  add("--draft-dtype", draft_dtype.value_or(""));
+  add("--device", device.value_or(""));
+  add("--dtype", dtype.value_or(""));
+  add("--isa", isa.value_or(""));
+  add("--reproducible", bits.value_or(""));
+  add("--kv-dtype", kv_dtype.value_or(""));
+  add("--chat-template", chat_template.value_or(""));
+  if (threads.value_or(0) != 0) add("-t", std::to_string(*threads));
+  return words;
+}
+
 std::shared_ptr<const engine::Model> ModelOptions::load_draft() const {
   if (draft.empty()) return nullptr;
   return engine::load_model(

@@ -248,9 +248,9 @@ TEST(CudaBackend, PromptsAtOnceGiveTheSameBits) {
   auto models = tests::sample(feature_models(path.format), 1);
   ModelConfig wide = small_config();
   wide.n_heads = 20, wide.n_kv_heads = 1, wide.head_dim = 136;
-  wide.n_layers =
-      looks_at_accesses() ? 1 : 2;  // with one, most results meet nothing that sees them
+  wide.n_layers = 2;  // a prompt is not attended to in the last layer: nobody reads its results
   models.push_back({"wide_heads", make_random_model(wide, 5, path.format)});
+  if (looks_at_accesses()) models = tests::sample(models, 1);
   for (const NamedModel& m : models) {
     SCOPED_TRACE(m.name);
     const ModelConfig& c = m.model->config();

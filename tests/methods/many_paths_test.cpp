@@ -132,18 +132,6 @@ Taken taken_of(const Toy& toy, const Draft& draft, int paths, Mistake mistake) {
   return taken;
 }
 
-std::vector<double> lacking(const std::vector<double>& p, const std::vector<double>& q,
-                            double share) {
-  std::vector<double> left(p.size());
-  for (size_t i = 0; i < p.size(); ++i) left[i] = std::max(0.0, share * p[i] - q[i]);
-  return left;
-}
-double total(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return sum;
-}
-
 // Algorithm 2 of Sun et al. 2024 (arXiv 2403.10444) with the taken path for the draft.
 Decide by_definition(int paths, Mistake mistake) {
   return [=](const Toy& toy, const Draft& draft, UniformSource& uniform) {

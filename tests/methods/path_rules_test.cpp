@@ -37,18 +37,6 @@ enum class Mistake {
   kPNotCapped,       // p_i without min(1, .)
 };
 
-std::vector<double> lacking(const std::vector<double>& p, std::vector<double> q, double share) {
-  q.resize(p.size());
-  std::vector<double> left(p.size());
-  for (size_t i = 0; i < p.size(); ++i) left[i] = std::max(0.0, share * p[i] - q[i]);
-  return left;
-}
-double total(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return sum;
-}
-
 // The h of the paper; `q` = what the next token was drawn from.
 double h_of(const std::vector<double>& p, const std::vector<double>& q, double share,
             Mistake mistake) {

@@ -154,7 +154,7 @@ TEST(TopK, EqualsTheSortedVocabularyWhenItIsLarge) {
   }
 }
 
-// Wherever it stands: among the first candidates, in a set of lanes, behind the last full one.
+// Wherever it stands: among the first candidates, in a set of lanes, after the last full one.
 TEST(TopK, RefusesNan) {
   base::Rng rng(4);
   for (const size_t place : {0u, 200u, 1000u, 2999u, 3004u}) {

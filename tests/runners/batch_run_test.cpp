@@ -11,6 +11,7 @@
 #include "runners/measure/runner.h"
 #include "tests/formats/test_files.h"
 #include "tests/runners/fakes.h"
+#include "tests/runners/stored_rows.h"
 #include "tests/sample.h"
 
 namespace evalrun::runners {
@@ -45,16 +46,7 @@ class BatchRun : public ::testing::Test {
     return run_suite(request_, store_, clock_, options);
   }
   // One line per row.
-  std::vector<std::string> rows(const std::string& sql) const {
-    std::vector<std::string> lines;
-    store_.query(sql, {}, [&](const results::Row& row) {
-      std::string line;
-      for (int c = 0; c < row.columns(); ++c) line += (c ? " " : "") + row.text(c);
-      lines.push_back(line);
-      return true;
-    });
-    return lines;
-  }
+  std::vector<std::string> rows(const std::string& sql) const { return stored_rows(store_, sql); }
   // A whole run of `arms` arms.
   void expect_sound(int arms) {
     EXPECT_THAT(rows("SELECT count(*), sum(status <> 'ok') FROM generation"),

@@ -71,7 +71,9 @@ struct HopelessHeard final : ProgressSink {
 TEST(Hopeless, ARunSaysSoBeforeItMeasures) {
   const auto heard = [](double slope) {
     PlanRequest request = request_for(two_prompts());
-    request.suite.methods = {"pld", "pld:adaptive=true"};
+    // Of steps that follow row costs or carried text, the largest is not the usual one.
+    request.suite.methods = {"pld", "pld:adaptive=true", "hybrid:drafts=pld+pia",
+                             "recycling:tree=auto", "suffix:state=warm"};
     request.suite.max_new = 4;
     request.suite.warmup = 1;
     request.suite.aa = false;
@@ -86,9 +88,11 @@ TEST(Hopeless, ARunSaysSoBeforeItMeasures) {
     run_plan(request, plan, store, clock, options);
     return sink.said;
   };
-  EXPECT_THAT(heard(0.1), ElementsAre("warming up", "warming up", "warming up"));
-  EXPECT_THAT(heard(2), ElementsAre(HasSubstr("pld: cannot be faster"), "warming up", "warming up",
-                                    "warming up"));
+  std::vector<std::string> usual(6, "warming up");  // a line an arm
+  EXPECT_EQ(heard(0.1), usual);
+  const std::vector<std::string> dear = heard(2);
+  EXPECT_THAT(dear.front(), HasSubstr("pld: cannot be faster"));
+  EXPECT_EQ(std::vector<std::string>(dear.begin() + 1, dear.end()), usual);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "tests/formats/test_files.h"
 #include "tests/methods/support/adapters.h"
 #include "tests/runners/fakes.h"
+#include "tests/runners/stored_rows.h"
 
 namespace evalrun::runners {
 namespace {
@@ -41,16 +42,7 @@ class ReplayRun : public ::testing::Test {
     return run_suite(request_, store_, clock_, options);
   }
   // One line per row.
-  std::vector<std::string> rows(const std::string& sql) const {
-    std::vector<std::string> lines;
-    store_.query(sql, {}, [&](const results::Row& row) {
-      std::string line;
-      for (int c = 0; c < row.columns(); ++c) line += (c ? " " : "") + row.text(c);
-      lines.push_back(line);
-      return true;
-    });
-    return lines;
-  }
+  std::vector<std::string> rows(const std::string& sql) const { return stored_rows(store_, sql); }
   // By arm: places asked, those that differ.
   std::vector<std::string> divergences() const {
     return rows(

@@ -17,6 +17,7 @@
 #include "runners/measure/turns.h"
 #include "tests/methods/support/fake_session.h"
 #include "tests/runners/fakes.h"
+#include "tests/runners/stored_rows.h"
 #include "tests/temp_folder.h"
 
 namespace evalrun::runners {
@@ -162,17 +163,9 @@ class RunnerTest : public ::testing::Test {
   // One line per stored generation, in the order of storing.
   std::vector<std::string> rows(const std::string& columns) {
     const results::ResultStore store(db_, results::ResultStore::Mode::kReadOnly);
-    std::vector<std::string> lines;
-    store.query("SELECT " + columns +
-                    " FROM generation g JOIN arm a ON a.id = g.arm_id "
-                    "JOIN prompt p ON p.id = g.prompt_id ORDER BY g.id",
-                {}, [&](const results::Row& row) {
-                  std::string line;
-                  for (int c = 0; c < row.columns(); ++c) line += (c ? " " : "") + row.text(c);
-                  lines.push_back(line);
-                  return true;
-                });
-    return lines;
+    return stored_rows(store, "SELECT " + columns +
+                                  " FROM generation g JOIN arm a ON a.id = g.arm_id "
+                                  "JOIN prompt p ON p.id = g.prompt_id ORDER BY g.id");
   }
   std::vector<std::string> schedule_rows(const RunPlan& p) const {
     std::vector<std::string> lines;

@@ -13,6 +13,7 @@
 #include "runners/plan/estimate.h"
 #include "tests/formats/test_files.h"
 #include "tests/runners/fakes.h"
+#include "tests/runners/stored_rows.h"
 
 namespace evalrun::runners {
 namespace {
@@ -42,16 +43,7 @@ class SyntheticAcceptanceRun : public ::testing::Test {
     complete_suite(request_.suite, "test");
     return run_suite(request_, store_, clock_, options);
   }
-  std::vector<std::string> rows(const std::string& sql) const {
-    std::vector<std::string> lines;
-    store_.query(sql, {}, [&](const results::Row& row) {
-      std::string line;
-      for (int c = 0; c < row.columns(); ++c) line += (c ? " " : "") + row.text(c);
-      lines.push_back(line);
-      return true;
-    });
-    return lines;
-  }
+  std::vector<std::string> rows(const std::string& sql) const { return stored_rows(store_, sql); }
   std::vector<int64_t> ids(const std::string& sql) const {
     std::vector<int64_t> found;
     store_.query(sql, {}, [&](const results::Row& row) {

@@ -125,16 +125,9 @@ std::vector<std::string> run_words(const CheckArguments& o) {
   const auto add = [&](const char* name, const std::string& value, const std::string& usual = "") {
     if (value != usual) words.insert(words.end(), {name, value});
   };
-  add("--draft", m.draft);
-  add("--draft-dtype", m.draft_dtype.value_or(""));
-  add("--device", m.device.value_or(""));
-  add("--dtype", m.dtype.value_or(""));
-  add("--isa", m.isa.value_or(""));
-  add("--bits", m.bits.value_or(""));
-  add("--kv-dtype", m.kv_dtype.value_or(""));
-  add("--chat-template", m.chat_template.value_or(""));
+  for (const std::string& word : m.words())
+    words.push_back(word == "--reproducible" ? "--bits" : word);  // its old name
   add("--data-root", o.data_root);
-  add("-t", std::to_string(m.threads.value_or(0)), "0");
   add("-r", std::to_string(o.repeats), "0");
   add("-n", std::to_string(o.max_new), "0");
   add("--limit", fmt::format("{}", o.limit), "0");

@@ -5,6 +5,7 @@
 
 #include "engine/base/rng.h"
 #include "reports/gate/gate_output.h"
+#include "runners/cli/command_line.h"
 #include "runners/plan/schedule.h"
 #include "runners/plan/waves.h"
 
@@ -47,6 +48,18 @@ void check_answers(const results::ResultStore& store, const reports::RunData& da
 }
 
 }  // namespace
+
+void complete_search(runners::PlanRequest& request, const std::string& where) {
+  runners::Suite& suite = request.suite;
+  suite.name = "tune";
+  suite.max_turns = 1;
+  suite.warmup = 1;
+  suite.aa = false;
+  suite.evaluate = false;
+  runners::complete_suite(suite, where);
+  request.skip_long = true;
+  request.command = shell_line(process_arguments());
+}
 
 std::vector<reports::Pairing> measure_part(const runners::PlanRequest& request, int begin, int end,
                                            results::ResultStore& store, Instruments& instruments) {

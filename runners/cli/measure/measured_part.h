@@ -1,6 +1,7 @@
 // A part of a plan's prompts as a run of its own: what searches measure round by round (evalrun
 // tune parameters, tune method).
 #pragma once
+#include <string>
 #include <vector>
 
 #include "reports/data/pairing.h"
@@ -9,6 +10,10 @@
 #include "runners/plan/plan.h"
 
 namespace evalrun::cli {
+
+// What all searches ask for beside methods, tasks and sizes: first turns once, without A/A arm and
+// scores, prompts that are too long left out. `where`: who asks, for errors of the suite.
+void complete_search(runners::PlanRequest& request, const std::string& where);
 
 // Measures prompts [begin, end) of the request's in a mixed order that is always the same, so that
 // every part has all kinds of them. The run's key follows from the request, whose nonce must name

@@ -88,26 +88,19 @@ class MethodTuner {
                                   const std::string& part) const {
     runners::PlanRequest request;
     runners::Suite& suite = request.suite;
-    suite.name = "tune";
     suite.methods = {"ar"};
     (part == "candidates" && options_.methods.empty() ? suite.optional_methods : suite.methods)
         .insert(suite.methods.end(), specs.begin(), specs.end());
     for (const std::string& task : options_.tasks) suite.tasks.push_back({.task = task});
     suite.limit = options_.limit;
     suite.max_new = options_.max_new;
-    suite.max_turns = 1;
-    suite.warmup = 1;
-    suite.aa = false;
-    suite.evaluate = false;
-    runners::complete_suite(suite, "--methods");
     request.session = options_.model.session_options(0);
     request.data_root = datasets::resolve_data_root(options_.data_root);
-    request.skip_long = true;
     request.label = "tune method";
     request.nonce = "prompts " + part;
     request.target = model_;
     request.draft = draft_;
-    request.command = shell_line(process_arguments());
+    complete_search(request, "--methods");
     return request;
   }
 
@@ -246,10 +239,9 @@ void MethodTuner::keep(const runners::ChoiceKey& key) {
 std::string MethodTuner::run_line(const std::string& method) const {
   std::vector<std::string> words = {"evalrun", "run"};
   if (!options_.model.model.empty()) words.insert(words.end(), {"-m", options_.model.model});
-  if (options_.model.dtype) words.insert(words.end(), {"--dtype", *options_.model.dtype});
-  if (options_.model.threads)
-    words.insert(words.end(), {"-t", std::to_string(*options_.model.threads)});
-  if (options_.model.device) words.insert(words.end(), {"--device", *options_.model.device});
+  const std::vector<std::string> model = options_.model.words();
+  words.insert(words.end(), model.begin(), model.end());
+  if (!options_.data_root.empty()) words.insert(words.end(), {"--data-root", options_.data_root});
   words.insert(words.end(),
                {"--tasks", fmt::format("{}", fmt::join(options_.tasks, ",")), "--methods", method});
   return shell_line(words);

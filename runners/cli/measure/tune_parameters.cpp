@@ -91,25 +91,18 @@ class ParameterTuner {
                                   const std::string& part) const {
     runners::PlanRequest request;
     runners::Suite& suite = request.suite;
-    suite.name = "tune";
     suite.methods = {"ar"};
     suite.methods.insert(suite.methods.end(), specs.begin(), specs.end());
     suite.tasks = {{.task = options_.task}};
     suite.limit = options_.limit;
     suite.max_new = options_.max_new;
-    suite.max_turns = 1;
-    suite.warmup = 1;
-    suite.aa = false;
-    suite.evaluate = false;
-    runners::complete_suite(suite, "tune parameters");
     request.session = options_.model.session_options(0);
     request.data_root = datasets::resolve_data_root(options_.data_root);
-    request.skip_long = true;
     request.label = "tune " + methods::parse_method(options_.method).info->name;
     request.nonce = "prompts " + part;
     request.target = model_;
     request.draft = draft_;
-    request.command = shell_line(process_arguments());
+    complete_search(request, "tune parameters");
     return request;
   }
 

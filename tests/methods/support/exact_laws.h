@@ -223,6 +223,20 @@ inline MakeDraft fixed(uint64_t seed, int nodes, int depth) {
   };
 }
 
+// max(share p - q, 0) over the vocabulary; a `q` that ends early is 0 from there.
+inline std::vector<double> lacking(const std::vector<double>& p, std::vector<double> q,
+                                   double share) {
+  q.resize(p.size());
+  std::vector<double> left(p.size());
+  for (size_t i = 0; i < p.size(); ++i) left[i] = std::max(0.0, share * p[i] - q[i]);
+  return left;
+}
+inline double total(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return sum;
+}
+
 inline const SamplingParams kCells[] = {
     {1.0, 0, 1.0}, {0.7, 0, 1.0}, {1.0, 2, 1.0}, {1.0, 0, 0.8}, {1.3, 3, 0.9}};
 
