@@ -386,7 +386,7 @@ TEST_F(Gate, TheOtherBuildMeasuresWhatIsAskedFor) {
                          "2"}),
               HasSubstr(usual + " --draft " + draft +
                         " --device cpu --dtype f32 --isa reference --bits one-isa --kv-dtype bf16 "
-                        "--chat-template zephyr --data-root . -t 1 -r 3 -n 9 --limit 2"));
+                        "--chat-template zephyr -t 1 --data-root . -r 3 -n 9 --limit 2"));
 }
 
 // ---- what CI systems read ----
