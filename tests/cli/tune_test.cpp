@@ -5,6 +5,7 @@
 namespace evalrun::tests {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -179,6 +180,15 @@ TEST_F(TuneMethod, ChoosesConfirmsKeepsAndGoesOnFromWhatIsStored) {
   EXPECT_THAT(chosen.out, HasSubstr("auto = " + out["method"].get<std::string>()));
   expect_refused(measure_auto({"--kv-dtype", "int8"}), 2, "another KV cache");
   expect_refused(measure_auto({"--batch", "1,2"}), 2, "--batch 1");
+}
+
+// Trained drafters of this model are candidates, too, and it has none.
+TEST_F(TuneMethod, HasCandidatesOfItsOwn) {
+  const ProgramResult result = choose({"--limit", "4", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out["methods"].size(), 5u) << out["methods"];
+  EXPECT_THAT(out["left_out"].dump(), AllOf(HasSubstr("eagle2"), HasSubstr("medusa")));
 }
 
 TEST_F(TuneMethod, SaysWhatItCannotChooseFrom) {

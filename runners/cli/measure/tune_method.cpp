@@ -89,8 +89,9 @@ class MethodTuner {
     runners::PlanRequest request;
     runners::Suite& suite = request.suite;
     suite.methods = {"ar"};
-    (part == "candidates" && options_.methods.empty() ? suite.optional_methods : suite.methods)
-        .insert(suite.methods.end(), specs.begin(), specs.end());
+    std::vector<std::string>& list =
+        part == "candidates" && options_.methods.empty() ? suite.optional_methods : suite.methods;
+    list.insert(list.end(), specs.begin(), specs.end());
     for (const std::string& task : options_.tasks) suite.tasks.push_back({.task = task});
     suite.limit = options_.limit;
     suite.max_new = options_.max_new;
