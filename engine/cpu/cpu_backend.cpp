@@ -29,7 +29,14 @@ class CpuBackend final : public Backend {
 
   void forward(const ForwardPlan& plan, const ForwardRequest& request, ForwardResult& result,
                Answers& answers) override;
-  void commit(std::span<const CommitRow> rows) override { kv_.commit(rows); }
+  // A key's values lie in as many lines as it has pairs of them: 1.5 % of a plain step by one
+  // thread, 3 % of a step of four sequences.
+  void commit(std::span<const CommitRow> rows) override {
+    threads_.pool().run([&](int thread) {
+      const auto [begin, end] = threads_.share(kv_.layers(), thread);
+      kv_.commit(rows, begin, end);
+    });
+  }
   void copy_sequence(int from, int to, int length) override { kv_.copy_sequence(from, to, length); }
   void read_kv(int layer, int position, int sequence, std::span<float> k,
                std::span<float> v) const override {

@@ -32,8 +32,10 @@ class KvMemory {
   // Room for the rows of a forward, in the first `spaces`; keeps the rows that they hold.
   void room_for_rows(size_t spaces, int rows);
   void load_prefix(const PrefixBank& bank);
-  // Rows of the last forward to the blocks of their sequences.
-  void commit(std::span<const CommitRow> rows);
+  // Rows of the last forward to the blocks of their sequences, in layers [begin, end): threads may
+  // take layers each.
+  void commit(std::span<const CommitRow> rows, int begin, int end);
+  int layers() const { return static_cast<int>(cache_.size()); }
   void copy_sequence(int from, int to, int length);
   void read(int layer, int position, int sequence, std::span<float> k, std::span<float> v) const;
 
@@ -97,7 +99,7 @@ void KvMemory<T>::load_prefix(const PrefixBank& bank) {
 
 // Runs of neighbouring rows whose positions are neighbours in the pool, too.
 template <typename T>
-void KvMemory<T>::commit(std::span<const CommitRow> rows) {
+void KvMemory<T>::commit(std::span<const CommitRow> rows, int begin, int end) {
   for (size_t j = 0; j < rows.size();) {
     const int row = rows[j].row, place = blocks_.place(rows[j].sequence, rows[j].position);
     int run = 1;
@@ -106,7 +108,7 @@ void KvMemory<T>::commit(std::span<const CommitRow> rows) {
          blocks_.place(rows[next].sequence, rows[next].position) == place + run;
          ++next)
       ++run;
-    for (size_t l = 0; l < cache_.size(); ++l)
+    for (auto l = static_cast<size_t>(begin); l < static_cast<size_t>(end); ++l)
       cache_[l].copy_positions(rows_[0][l], row, place, run);
     j += static_cast<size_t>(run);
   }
