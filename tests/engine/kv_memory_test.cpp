@@ -99,7 +99,7 @@ class KvMemories : public ::testing::Test {
   }
   // And notes where rows should be.
   void commit(const std::vector<CommitRow>& rows) {
-    memory_.commit(rows);
+    memory_.commit(rows, 0, this->memory_.layers());
     for (const CommitRow& r : rows) row_at_[{r.sequence, r.position}] = r.row;
   }
   std::vector<float> row_of(int layer, int row) {
@@ -146,9 +146,9 @@ TYPED_TEST(KvMemories, ListsWithAFaultAreSeen) {
   for (CommitRow& r : wrong)
     if (r.sequence == 1) ++r.position;  // off by one
   for (const CommitRow& r : rows) this->row_at_[{r.sequence, r.position}] = r.row;
-  this->memory_.commit(wrong);
+  this->memory_.commit(wrong, 0, this->memory_.layers());
   EXPECT_NE(this->first_wrong(), (std::pair<int, int>{-1, -1}));
-  this->memory_.commit(rows);
+  this->memory_.commit(rows, 0, this->memory_.layers());
   EXPECT_EQ(this->first_wrong(), (std::pair<int, int>{1, 33})) << "where the last one went";
 }
 
