@@ -40,6 +40,7 @@ const IncludeRule* rule_of(std::string_view path) {
 const std::vector<IncludeRule>& include_rules() {
   static const std::vector<IncludeRule> rules = {
       {"engine/base", {}, {"Boost", "fmt", "nlohmann", "OpenSSL"}},
+      {"engine/net", {}, {"fmt", "curl"}},
       {"engine/formats", {}, {"fmt", "nlohmann"}},
       {"engine/tokenizer/subword", {}, {"fmt", "utf8proc"}},
       {"engine/tokenizer", {"engine/tokenizer/subword"}, {"fmt", "nlohmann", "PCRE2", "utf8proc"}},
@@ -94,7 +95,7 @@ const std::vector<IncludeRule>& include_rules() {
       {"evaluators/registry.cpp", {"evaluators/"}, {"fmt"}},
       {"evaluators/self_test.cpp", {"evaluators/"}, {"fmt"}},
       {"evaluators/text", {"evaluators"}, {"fmt"}},
-      {"evaluators/judge", {"datasets"}, {"fmt", "nlohmann", "re2", "curl"}},
+      {"evaluators/judge", {"datasets", "engine/net"}, {"fmt", "nlohmann", "re2"}},
       {"evaluators/programs",
        {"evaluators", "evaluators/programs/support", "evaluators/sandbox", "datasets"},
        {"fmt", "nlohmann", "re2"}},
@@ -135,20 +136,27 @@ const std::vector<IncludeRule>& include_rules() {
        {"fmt", "nlohmann"}},
       {"runners/machine", {"engine/", "results"}, {"fmt", "nlohmann", "spdlog"}},
       {"runners/plan",
-       {"runners/machine", "engine/", "methods/", "datasets", "evaluators", "results"},
+       {"runners/endpoints", "runners/machine", "engine/", "methods/", "datasets", "evaluators",
+        "results"},
        {"fmt", "nlohmann", "spdlog"}},
       {"runners/score", {"datasets", "evaluators/", "results"}, {"fmt", "nlohmann", "spdlog"}},
       {"runners/measure",
-       {"runners/machine", "runners/plan", "runners/score", "engine/", "methods/", "evaluators/",
-        "results"},
+       {"runners/endpoints", "runners/machine", "runners/plan", "runners/score", "engine/",
+        "methods/", "evaluators/", "results"},
        {"fmt", "nlohmann", "spdlog"}},
+      {"runners/endpoints", {"engine/", "results/records.h"}, {"fmt", "nlohmann", "spdlog"}},
+      {"runners/serve",
+       {"runners/machine", "runners/plan", "engine/", "methods/"},
+       {"fmt", "nlohmann", "spdlog", "httplib"}},
       {"runners/train", {"engine/", "methods/"}, {"fmt", "nlohmann", "spdlog"}},
       {"runners/verify",
-       {"runners/machine", "runners/plan", "runners/measure", "engine/", "methods/", "results"},
+       {"runners/endpoints", "runners/machine", "runners/plan", "runners/measure", "engine/",
+        "methods/", "results"},
        {"fmt", "nlohmann", "spdlog"}},
       {"runners/cli",
        {"engine/", "methods/", "datasets", "evaluators/", "results", "reports/", "runners/machine",
-        "runners/measure", "runners/plan", "runners/score", "runners/train", "runners/verify"},
+        "runners/measure", "runners/plan", "runners/score", "runners/serve", "runners/train",
+        "runners/endpoints", "runners/verify"},
        {"fmt", "nlohmann", "spdlog", "CLI11"}},
   };
   static const std::vector<IncludeRule> all = [] {
@@ -183,7 +191,7 @@ std::string third_party_of(std::string_view header) {
       {"gtest/", "GoogleTest"}, {"gmock/", "GoogleTest"},   {"benchmark/", "Google Benchmark"},
       {"cuda", "CUDA"},         {"cublas", "CUDA"},         {"nvtx3/", "CUDA"},
       {"mma.h", "CUDA"},        {"seccomp.h", "seccomp"},   {"divsufsort", "divsufsort"},
-      {"boost/", "Boost"},
+      {"boost/", "Boost"},      {"httplib.h", "httplib"},
   };
   for (const auto& [prefix, library] : prefixes)
     if (header.substr(0, prefix.size()) == prefix) return library;
