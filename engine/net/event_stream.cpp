@@ -61,8 +61,6 @@ bool EventStream::line(std::string_view text, const std::function<bool(const Eve
   return true;
 }
 
-bool EventStream::has_rest() const {
-  return !rest_.empty() || has_data_ || !event_.name.empty();
-}
+bool EventStream::has_rest() const { return !rest_.empty() || has_data_ || !event_.name.empty(); }
 
 }  // namespace evalrun::net

@@ -41,7 +41,7 @@ struct HttpResponse {
   double retry_after_s = 0;  // of a Retry-After header in seconds; 0 = none
   HttpFailure failure = HttpFailure::kNone;
   std::string problem;        // one line for people, without the key; "" when all is well
-  int64_t sent_ns = 0;        // clock before the request was given to libcurl
+  int64_t sent_ns = 0;        // clock when the connection stood, before the request was sent
   int64_t first_byte_ns = 0;  // clock at the first byte of the body; 0 = there was none
   int64_t end_ns = 0;         // clock after the last byte
   bool ok() const { return status == 200 && failure == HttpFailure::kNone; }
@@ -71,8 +71,10 @@ class HttpClient {
 // a user and a password, and does not.
 bool is_local(std::string_view url);
 // Throws usage_error with `what` ("endpoint plain") where `url` is not http or https, or where a
-// key would travel unencrypted to another machine, or the key holds a line break.
-void check_url(std::string_view url, std::string_view key, std::string_view what);
+// key would travel unencrypted to another machine, or the key holds a line break. `key_source` is
+// what a user unsets to send no key.
+void check_url(std::string_view url, std::string_view key, std::string_view what,
+               std::string_view key_source = "the variable that holds it");
 // `text` with every copy of the key replaced: a server may echo what it was sent.
 std::string without_key(std::string text, std::string_view key);
 
