@@ -33,13 +33,14 @@ class LoopbackListener {
   int fd_ = -1, port_ = 0;
 };
 
-// Stops where the other side has closed.
-inline void send_all(int connection, std::string_view text) {
+// False where the other side has closed.
+inline bool send_all(int connection, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::send(connection, text.data(), text.size(), MSG_NOSIGNAL);
-    if (n <= 0) return;
+    if (n <= 0) return false;
     text.remove_prefix(static_cast<size_t>(n));
   }
+  return true;
 }
 
 }  // namespace evalrun::tests

@@ -18,20 +18,20 @@ struct SeenRequest {
   std::string header(std::string_view name) const;  // "" when it is missing
 };
 
-// Bytes of the body, sent after a wait.
+// Bytes of the body, sent after a wait. Without bytes it is a wait alone.
 struct ScriptedPiece {
   std::string bytes;
   int wait_ms = 0;
 };
 
 struct ScriptedReply {
-  int status = 200;
+  int status = 200;  // 0 = none: the connection ends without an answer
   std::vector<std::pair<std::string, std::string>> headers;
   std::vector<ScriptedPiece> pieces;  // each is one chunk where `chunked`
   bool chunked = true;                // else Content-Length of all pieces
-  bool cut = false;                   // the connection ends without the last chunk
+  bool cut = false;                   // the connection ends before the body does
   bool endless = false;               // the pieces again and again until the client goes away
-  std::string raw = {};               // not empty: these bytes instead of an answer
+  std::string raw = {};               // not empty: these bytes instead, then the connection ends
 };
 ScriptedReply json_reply(std::string body, int status = 200);
 // Events "data: ...\n\n", one piece each.
@@ -47,6 +47,7 @@ class ScriptedServer {
   ScriptedServer& operator=(const ScriptedServer&) = delete;
   std::string url() const;  // "http://127.0.0.1:PORT"
   std::vector<SeenRequest> seen() const;
+  int connections() const;  // so many were made
 
  private:
   struct Impl;
