@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +15,6 @@ namespace {
 using net::Event;
 using net::EventStream;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::Pair;
 
 using Events = std::vector<std::pair<std::string, std::string>>;  // name and data
