@@ -197,13 +197,14 @@ struct Exchange {
       text += ": " + reason + remedy(response.failure);
     } else if (response.status != 200) {
       text += fmt::format(": HTTP {}", response.status);
+      // Keys before cutting, so that no part of one is left at the edge.
+      const auto shown = [&](const std::string& foreign) {
+        return without_key(foreign, request.key).substr(0, kShownBytes);
+      };
       if (!location.empty())
-        text +=
-            fmt::format(", a redirect to {}, which is not followed: give the server's own address",
-                        location.substr(0, kShownBytes));
-      // Before cutting, so that no part of a key is left at the edge.
-      if (!response.body.empty())
-        text += ": " + without_key(response.body, request.key).substr(0, kShownBytes);
+        text += fmt::format(", a redirect to {}, which is not followed: give the right address",
+                            shown(location));
+      if (!response.body.empty()) text += ": " + shown(response.body);
     } else {
       return "";
     }

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,17 +33,13 @@ using ::testing::Not;
 constexpr int64_t kMs = 1'000'000;
 constexpr int kForever = 60'000;  // ms; no test waits for the end of it
 
-std::ostream& operator<<(std::ostream& out, HttpFailure failure) {
-  return out << static_cast<int>(failure);
-}
-
 ScriptedReply raw_reply(std::string bytes) {
   ScriptedReply reply;
   reply.raw = std::move(bytes);
   return reply;
 }
 
-ScriptedReply no_answer() {
+ScriptedReply hang_up() {
   ScriptedReply reply;
   reply.status = 0;
   return reply;
@@ -53,7 +51,7 @@ ScriptedReply pieces_reply(std::vector<ScriptedPiece> pieces) {
   return reply;
 }
 
-HttpRequest request_to(const std::string& url) {
+HttpRequest http_request_to(const std::string& url) {
   HttpRequest request;
   request.url = url;
   request.body = "{}";
@@ -63,7 +61,7 @@ HttpRequest request_to(const std::string& url) {
   return request;
 }
 
-std::string problem_of(const std::function<void()>& f) {
+std::string usage_problem_of(const std::function<void()>& f) {
   try {
     f();
   } catch (const base::Error& e) {
@@ -75,7 +73,9 @@ std::string problem_of(const std::function<void()>& f) {
 
 class HttpClientTest : public ::testing::Test {
  protected:
-  HttpResponse ask(const ScriptedServer& server) { return client_.send(request_to(server.url())); }
+  HttpResponse ask(const ScriptedServer& server) {
+    return client_.send(http_request_to(server.url()));
+  }
 
   // A proxy that nobody could ask: requests to this machine do not go there.
   ScopedVariable proxy_{"http_proxy", "http://127.0.0.1:1"};
@@ -92,7 +92,7 @@ TEST_F(HttpClientTest, AnAnswerInOnePiece) {
     reply.headers = {{"Content-Type", "Application/JSON; charset=UTF-8"}};
     return reply;
   });
-  HttpRequest request = request_to(server.url() + "/v1/completions");
+  HttpRequest request = http_request_to(server.url() + "/v1/completions");
   request.body = std::string(2 << 20, 'b');  // long enough for "Expect: 100-continue"
   request.key = "sk-secret";
   const int64_t before = clock_.now_ns();
@@ -110,7 +110,7 @@ TEST_F(HttpClientTest, AnAnswerInOnePiece) {
   const SeenRequest seen = server.seen().front();
   EXPECT_EQ(seen.method, "POST");
   EXPECT_EQ(seen.path, "/v1/completions");
-  EXPECT_EQ(seen.body, request.body);
+  EXPECT_TRUE(seen.body == request.body);
   EXPECT_EQ(seen.header("content-type"), "application/json");
   EXPECT_EQ(seen.header("authorization"), "Bearer sk-secret");
   EXPECT_EQ(seen.header("expect"), "");
@@ -119,7 +119,7 @@ TEST_F(HttpClientTest, AnAnswerInOnePiece) {
 TEST_F(HttpClientTest, GetsWithoutABodyOverTheSameConnection) {
   ScriptedServer server([](const SeenRequest&) { return json_reply("up"); });
   EXPECT_TRUE(ask(server).ok());
-  HttpRequest request = request_to(server.url() + "/health");
+  HttpRequest request = http_request_to(server.url() + "/health");
   request.method = "GET";
   for (int i = 0; i < 3; ++i) EXPECT_EQ(client_.send(request).body, "up");
   const SeenRequest seen = server.seen().back();
@@ -136,7 +136,7 @@ TEST_F(HttpClientTest, PiecesComeWithTheirTimes) {
   std::vector<int64_t> arrivals;
   std::string bytes;
   const HttpResponse response =
-      client_.send(request_to(server.url()), [&](std::string_view piece, int64_t arrival_ns) {
+      client_.send(http_request_to(server.url()), [&](std::string_view piece, int64_t arrival_ns) {
         arrivals.push_back(arrival_ns);
         bytes += piece;
         return true;
@@ -148,11 +148,9 @@ TEST_F(HttpClientTest, PiecesComeWithTheirTimes) {
   ASSERT_EQ(arrivals.size(), events.size());
   EXPECT_EQ(arrivals.front(), response.first_byte_ns);
   EXPECT_LE(arrivals.back(), response.end_ns);
-  for (size_t i = 0; i < arrivals.size(); ++i) {
-    if (i > 0) EXPECT_LT(arrivals[i - 1], arrivals[i]);
-    // No piece can come before the server has waited for it.
+  EXPECT_TRUE(std::is_sorted(arrivals.begin(), arrivals.end()));
+  for (size_t i = 0; i < arrivals.size(); ++i)  // none before the server has waited for it
     EXPECT_GE(arrivals[i] - response.sent_ns, static_cast<int64_t>(i + 1) * kWait * kMs);
-  }
   EXPECT_GE(arrivals.back() - arrivals.front(), kWait * kMs) << "not all at the end";
 }
 
@@ -166,7 +164,7 @@ TEST_F(HttpClientTest, TheClockOfTheCaller) {
   ScriptedServer server([](const SeenRequest&) { return event_reply({"a", "b"}, 5); });
   std::vector<int64_t> arrivals;
   const HttpResponse response =
-      client.send(request_to(server.url()), [&](std::string_view, int64_t arrival_ns) {
+      client.send(http_request_to(server.url()), [&](std::string_view, int64_t arrival_ns) {
         arrivals.push_back(arrival_ns);
         return true;
       });
@@ -180,7 +178,7 @@ TEST_F(HttpClientTest, OtherStatusesKeepTheirBodyAndAreNotStreamed) {
   ScriptedServer server(
       [](const SeenRequest&) { return json_reply("{\"error\":\n\"no such model\xff\"}", 404); });
   const HttpResponse response =
-      client_.send(request_to(server.url() + "/v1/x"), [](std::string_view, int64_t) {
+      client_.send(http_request_to(server.url() + "/v1/x"), [](std::string_view, int64_t) {
         ADD_FAILURE() << "the body of an error is no stream";
         return true;
       });
@@ -228,7 +226,7 @@ TEST_F(HttpClientTest, HeadersOfTheAnswerItself) {
 TEST_F(HttpClientTest, NobodyListens) {
   const int port = [] { return LoopbackListener(1).port(); }();
   const std::string url = fmt::format("http://127.0.0.1:{}/v1", port);
-  const HttpResponse response = client_.send(request_to(url));
+  const HttpResponse response = client_.send(http_request_to(url));
   EXPECT_EQ(response.failure, HttpFailure::kRefused);
   EXPECT_EQ(response.status, 0);
   EXPECT_GT(response.sent_ns, 0);
@@ -251,7 +249,7 @@ TEST_F(HttpClientTest, ConnectionsThatEndInTheMiddle) {
     EXPECT_EQ(response.body, "data: a\n\ndat");
     EXPECT_THAT(response.problem, AllOf(HasSubstr(server.url()), HasSubstr("log")));
   }
-  ScriptedServer silent([](const SeenRequest&) { return no_answer(); });
+  ScriptedServer silent([](const SeenRequest&) { return hang_up(); });
   const HttpResponse response = ask(silent);
   EXPECT_EQ(response.failure, HttpFailure::kBroken);
   EXPECT_EQ(response.status, 0);
@@ -272,7 +270,7 @@ TEST_F(HttpClientTest, AConnectionThatWasKeptAndIsDead) {
   // It ends when the next request is there.
   n = 0;
   ScriptedServer late(
-      [&](const SeenRequest&) { return ++n == 2 ? no_answer() : json_reply("answer"); });
+      [&](const SeenRequest&) { return ++n == 2 ? hang_up() : json_reply("answer"); });
   EXPECT_EQ(ask(late).body, "answer");
   const HttpResponse response = ask(late);
   EXPECT_EQ(response.body, "answer");
@@ -294,7 +292,7 @@ TEST_F(HttpClientTest, AStreamThatFallsSilent) {
   ScriptedServer server([](const SeenRequest&) {
     return pieces_reply({{"data: a\n\n", 0}, {"data: b\n\n", kForever}});
   });
-  HttpRequest request = request_to(server.url());
+  HttpRequest request = http_request_to(server.url());
   request.stall_s = 0.1;
   const HttpResponse response = client_.send(request);
   EXPECT_EQ(response.failure, HttpFailure::kTimeout);
@@ -307,7 +305,7 @@ TEST_F(HttpClientTest, AStreamThatFallsSilent) {
 
 TEST_F(HttpClientTest, AServerThatTakesTheRequestAndSaysNothing) {
   const LoopbackListener listener(1);  // the kernel answers the connection, nobody reads
-  HttpRequest request = request_to(fmt::format("http://127.0.0.1:{}", listener.port()));
+  HttpRequest request = http_request_to(fmt::format("http://127.0.0.1:{}", listener.port()));
   request.stall_s = 0.1;
   const HttpResponse response = client_.send(request);
   EXPECT_EQ(response.failure, HttpFailure::kTimeout);
@@ -321,7 +319,7 @@ TEST_F(HttpClientTest, AStreamThatIsNeverSilentAndNeverEnds) {
     reply.endless = true;
     return reply;
   });
-  HttpRequest request = request_to(server.url());
+  HttpRequest request = http_request_to(server.url());
   request.total_s = 0.15;
   const HttpResponse response = client_.send(request);
   EXPECT_EQ(response.failure, HttpFailure::kTimeout);
@@ -337,7 +335,7 @@ TEST_F(HttpClientTest, BodiesWithoutAnEndCostBoundedMemory) {
     return reply;
   });
   for (const char* path : {"/chunked", "/plain"}) {
-    HttpRequest request = request_to(server.url() + path);
+    HttpRequest request = http_request_to(server.url() + path);
     request.longest_body = 1'000'000;
     size_t streamed = 0;
     const HttpResponse response = client_.send(request, [&](std::string_view bytes, int64_t) {
@@ -354,8 +352,8 @@ TEST_F(HttpClientTest, BodiesWithoutAnEndCostBoundedMemory) {
   // A line of any length: the reader of events ends it.
   net::EventStream events(2'000'000);
   size_t streamed = 0;
-  const HttpResponse response =
-      client_.send(request_to(server.url() + "/chunked"), [&](std::string_view bytes, int64_t) {
+  const HttpResponse response = client_.send(
+      http_request_to(server.url() + "/chunked"), [&](std::string_view bytes, int64_t) {
         streamed += bytes.size();
         return events.feed(bytes, [](const net::Event&) { return true; });
       });
@@ -382,7 +380,7 @@ TEST_F(HttpClientTest, StopsInTheMiddleAndCanGoOn) {
   ScriptedServer server([](const SeenRequest& seen) {
     return seen.path == "/slow" ? pieces_reply({{"a", 0}, {"b", kForever}}) : json_reply("fast");
   });
-  const HttpRequest slow = request_to(server.url() + "/slow");
+  const HttpRequest slow = http_request_to(server.url() + "/slow");
   const HttpResponse stopped = client.send(slow, [&](std::string_view, int64_t) {
     stop = true;
     return true;
@@ -393,12 +391,12 @@ TEST_F(HttpClientTest, StopsInTheMiddleAndCanGoOn) {
   stop = false;
   const HttpResponse ended = client.send(slow, [](std::string_view, int64_t) { return false; });
   EXPECT_EQ(ended.failure, HttpFailure::kStopped);
-  EXPECT_EQ(client.send(request_to(server.url())).body, "fast");
+  EXPECT_EQ(client.send(http_request_to(server.url())).body, "fast");
 }
 
 TEST_F(HttpClientTest, WhatTheReceiverThrowsComesOut) {
   ScriptedServer server([](const SeenRequest&) { return event_reply({"a"}); });
-  EXPECT_THROW(client_.send(request_to(server.url()),
+  EXPECT_THROW(client_.send(http_request_to(server.url()),
                             [](std::string_view, int64_t) -> bool {
                               throw std::runtime_error("the receiver's own");
                             }),
@@ -415,7 +413,7 @@ TEST_F(HttpClientTest, RedirectsAreNotFollowed) {
     reply.headers = {{"Location", other.url() + "/?was=sk-secret"}};
     return reply;
   });
-  HttpRequest request = request_to(server.url());
+  HttpRequest request = http_request_to(server.url());
   request.key = "sk-secret";
   const HttpResponse response = client_.send(request);
   EXPECT_EQ(response.status, 302);
@@ -438,14 +436,14 @@ TEST_F(HttpClientTest, NoMessageHoldsTheKey) {
   std::vector<std::string> problems;
   for (const std::string& url : {echo.url(), cut.url(), echo.url() + "/sk-secret/x",
                                  std::string("http://127.0.0.1:1/sk-secret")}) {
-    HttpRequest request = request_to(url);
+    HttpRequest request = http_request_to(url);
     request.key = "sk-secret";
     problems.push_back(client_.send(request).problem);
   }
   EXPECT_THAT(problems, Each(AllOf(Not(IsEmpty()), Not(HasSubstr("sk-")), Not(HasSubstr("secr")))));
   EXPECT_THAT(problems.front(), HasSubstr("wrong key [key]xxx"));
 
-  HttpRequest request = request_to("http://name:pass@" + echo.url().substr(7) + "/a@b");
+  HttpRequest request = http_request_to("http://name:pass@" + echo.url().substr(7) + "/a@b");
   request.method = "GET";
   const std::string problem = client_.send(request).problem;
   EXPECT_THAT(problem, AllOf(HasSubstr(echo.url() + "/a@b: HTTP 401"), Not(HasSubstr("pass"))));
@@ -475,7 +473,7 @@ TEST(HttpKeys, WhichAddressesAreThisMachine) {
 
 TEST(HttpKeys, NeverUnencryptedToAnotherMachine) {
   const auto check = [](const char* url, const char* key) {
-    return problem_of([&] { net::check_url(url, key, "endpoint plain", "MY_KEY"); });
+    return usage_problem_of([&] { net::check_url(url, key, "endpoint plain", "MY_KEY"); });
   };
   EXPECT_EQ(check("http://server.example", ""), "no error");
   EXPECT_EQ(check("https://server.example", "sk-1"), "no error");
@@ -493,9 +491,9 @@ TEST(HttpKeys, NeverUnencryptedToAnotherMachine) {
 
   base::SteadyClock clock;
   net::HttpClient client(clock);
-  HttpRequest request = request_to("http://server.example");
+  HttpRequest request = http_request_to("http://server.example");
   request.key = "sk-1";
-  EXPECT_THAT(problem_of([&] { client.send(request); }), HasSubstr("unencrypted"));
+  EXPECT_THAT(usage_problem_of([&] { client.send(request); }), HasSubstr("unencrypted"));
 }
 
 }  // namespace
