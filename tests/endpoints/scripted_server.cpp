@@ -152,10 +152,11 @@ struct ScriptedServer::Impl {
     }
     if (reply.status == 0 || !send_all(fd, head_of(reply))) return false;
     do {
-      for (const ScriptedPiece& piece : reply.pieces)
-        if (!wait(piece.wait_ms) ||
-            !send_all(fd, reply.chunked ? as_chunk(piece.bytes) : piece.bytes))
-          return false;
+      for (const ScriptedPiece& piece : reply.pieces) {
+        if (!wait(piece.wait_ms)) return false;
+        const std::string bytes = piece.make ? piece.make() : piece.bytes;
+        if (!send_all(fd, reply.chunked ? as_chunk(bytes) : bytes)) return false;
+      }
     } while (reply.endless && wait(0));
     if (reply.cut) return false;
     return !reply.chunked || send_all(fd, "0\r\n\r\n");

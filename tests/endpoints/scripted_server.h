@@ -22,6 +22,8 @@ struct SeenRequest {
 struct ScriptedPiece {
   std::string bytes;
   int wait_ms = 0;
+  std::function<std::string()> make =
+      {};  // instead of `bytes`, called after the wait; chunked only
 };
 
 struct ScriptedReply {

@@ -1,0 +1,149 @@
+// What asking a server costs on this side: a request, and a token of a stream, its parsing
+// included. The server is on the loopback interface; its own work is in wall times too, so the same
+// request over a bare socket stands beside.
+//
+// Columns: Time of a request or of a whole stream. per_token: of burst, wall time where all tokens
+// are there at once; of tokens_apart, processor time of this side where each comes alone, a
+// millisecond after the one before. late_us: from the server's clock before it sends a token to the
+// arrival that is noted, in the mean and at most.
+//   build/release/bin/endpoint_bench --benchmark_repetitions=5
+#include <benchmark/benchmark.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/net/event_stream.h"
+#include "engine/net/http_client.h"
+#include "tests/endpoints/scripted_server.h"
+#include "tests/loopback.h"
+
+namespace {
+
+using namespace evalrun;
+using tests::ScriptedReply;
+using tests::ScriptedServer;
+using tests::SeenRequest;
+
+constexpr int kTokens = 200;
+constexpr auto kPerToken =
+    benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert;
+
+// A prompt of 500 token ids.
+std::string prompt() {
+  std::string ids;
+  for (int i = 0; i < 500; ++i) ids += std::to_string(20'000 + i) + ",";
+  return fmt::format(R"({{"prompt":[{}0],"max_tokens":64}})", ids);
+}
+
+// As servers with the API of completions stream a token; `sent` is ours.
+std::string token_event() {
+  return fmt::format(
+      R"(data: {{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":)"
+      R"([{{"index":0,"text":" token","token_ids":[1234],"logprobs":null,"finish_reason":null}}],)"
+      R"("sent":{}}})"
+      "\n\n",
+      base::SteadyClock().now_ns());
+}
+
+// /echo: what was sent. /burst: tokens as fast as they go. /apart: a millisecond between them.
+ScriptedReply serve(const SeenRequest& request) {
+  if (request.path == "/echo") return tests::json_reply(request.body);
+  ScriptedReply reply;
+  for (int i = 0; i < kTokens; ++i)
+    reply.pieces.push_back({"", request.path == "/apart" ? 1 : 0, token_event});
+  return reply;
+}
+
+net::HttpRequest request_of(const ScriptedServer& server, const char* path) {
+  net::HttpRequest request;
+  request.url = server.url() + path;
+  request.body = prompt();
+  return request;
+}
+
+void request_over_socket(benchmark::State& state) {
+  ScriptedServer server(serve);
+  const std::string url = server.url(), body = prompt();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+  EVALRUN_CHECK(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const std::string request =
+      fmt::format("POST /echo HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
+  for (auto _ : state) {
+    EVALRUN_CHECK(tests::send_all(fd, request));
+    std::string answer;
+    while (!answer.ends_with(body)) {
+      char buffer[16384];
+      const ssize_t n = ::recv(fd, buffer, sizeof buffer, 0);
+      EVALRUN_CHECK(n > 0);
+      answer.append(buffer, static_cast<size_t>(n));
+    }
+  }
+  ::close(fd);
+}
+
+void request(benchmark::State& state) {
+  ScriptedServer server(serve);
+  base::SteadyClock clock;
+  net::HttpClient client(clock);
+  const net::HttpRequest request = request_of(server, "/echo");
+  for (auto _ : state) {
+    const net::HttpResponse response = client.send(request);
+    EVALRUN_CHECK(response.ok(), "{}", response.problem);
+    const nlohmann::json answer = nlohmann::json::parse(response.body);
+    EVALRUN_CHECK(answer.at("max_tokens") == 64);
+  }
+  EVALRUN_CHECK(server.connections() == 1);
+}
+
+void stream(benchmark::State& state, const char* path) {
+  ScriptedServer server(serve);
+  base::SteadyClock clock;
+  net::HttpClient client(clock);
+  const net::HttpRequest request = request_of(server, path);
+  int64_t tokens = 0, late_ns = 0, latest_ns = 0;
+  for (auto _ : state) {
+    net::EventStream events;
+    std::string text;
+    const net::HttpResponse response =
+        client.send(request, [&](std::string_view bytes, int64_t arrival_ns) {
+          return events.feed(bytes, [&](const net::Event& event) {
+            const nlohmann::json json = nlohmann::json::parse(event.data);
+            const nlohmann::json& choice = json.at("choices").at(0);
+            text += choice.at("text").get_ref<const std::string&>();
+            tokens += static_cast<int64_t>(choice.at("token_ids").size());
+            const int64_t late = arrival_ns - json.at("sent").get<int64_t>();
+            late_ns += late;
+            latest_ns = std::max(latest_ns, late);
+            return true;
+          });
+        });
+    EVALRUN_CHECK(response.ok(), "{}", response.problem);
+    benchmark::DoNotOptimize(text);
+  }
+  EVALRUN_CHECK(tokens == kTokens * static_cast<int64_t>(state.iterations()));
+  state.counters["per_token"] = benchmark::Counter(kTokens, kPerToken);
+  state.counters["late_us"] = static_cast<double>(late_ns) / static_cast<double>(tokens) * 1e-3;
+  state.counters["latest_us"] = static_cast<double>(latest_ns) * 1e-3;
+}
+
+BENCHMARK(request_over_socket)->UseRealTime();
+BENCHMARK(request)->UseRealTime();
+BENCHMARK_CAPTURE(stream, burst, "/burst")->UseRealTime();
+// Rates are of processor time without UseRealTime().
+BENCHMARK_CAPTURE(stream, tokens_apart, "/apart")->Iterations(5);
+
+}  // namespace
+
+BENCHMARK_MAIN();
