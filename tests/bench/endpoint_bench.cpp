@@ -4,8 +4,8 @@
 //
 // Columns: Time of a request or of a whole stream. per_token: of burst, wall time where all tokens
 // are there at once; of tokens_apart, processor time of this side where each comes alone, a
-// millisecond after the one before. late_us: from the server's clock before it sends a token to the
-// arrival that is noted, in the mean and at most.
+// millisecond after the one before. late_us: from the server's clock before it makes a token to the
+// arrival that is noted, in the mean; latest_us: at most.
 //   build/release/bin/endpoint_bench --benchmark_repetitions=5
 #include <benchmark/benchmark.h>
 #include <netinet/in.h>
@@ -32,8 +32,7 @@ using tests::ScriptedServer;
 using tests::SeenRequest;
 
 constexpr int kTokens = 200;
-constexpr auto kPerToken =
-    benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert;
+const auto kPerToken = benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert;
 
 // A prompt of 500 token ids.
 std::string prompt() {
@@ -93,7 +92,7 @@ void request_over_socket(benchmark::State& state) {
   ::close(fd);
 }
 
-void request(benchmark::State& state) {
+void request_over_client(benchmark::State& state) {
   ScriptedServer server(serve);
   base::SteadyClock clock;
   net::HttpClient client(clock);
@@ -139,7 +138,7 @@ void stream(benchmark::State& state, const char* path) {
 }
 
 BENCHMARK(request_over_socket)->UseRealTime();
-BENCHMARK(request)->UseRealTime();
+BENCHMARK(request_over_client)->UseRealTime();
 BENCHMARK_CAPTURE(stream, burst, "/burst")->UseRealTime();
 // Rates are of processor time without UseRealTime().
 BENCHMARK_CAPTURE(stream, tokens_apart, "/apart")->Iterations(5);
