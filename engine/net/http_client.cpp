@@ -201,7 +201,7 @@ struct Exchange {
       const auto shown = [&](const std::string& foreign) {
         return without_key(foreign, request.key).substr(0, kShownBytes);
       };
-      if (!location.empty())
+      if (response.status / 100 == 3 && !location.empty())
         text += fmt::format(", a redirect to {}, which is not followed: give the right address",
                             shown(location));
       if (!response.body.empty()) text += ": " + shown(response.body);
