@@ -140,6 +140,9 @@ struct EndpointTools {
   base::Clock& clock;
   std::function<bool()> stop = {};  // true = give up at once
   EndpointPatience patience = {};
+  // Nobody else asks the server while a request runs. Counters of the whole server (vLLM's
+  // /metrics) say something about one request then alone; without it they are not read.
+  bool alone = true;
 };
 // Throws usage_error: unknown API, a key that is not set, a key over an unencrypted connection.
 std::unique_ptr<Endpoint> make_endpoint(const EndpointSpec& spec, const EndpointTools& tools);

@@ -1,0 +1,131 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "engine/base/error.h"
+#include "engine/base/options.h"
+#include "engine/base/text.h"
+#include "engine/net/http_client.h"
+#include "runners/endpoints/endpoint.h"
+
+namespace evalrun::runners {
+namespace {
+
+constexpr const char* kEndpointForm =
+    "NAME=URL[,api=llama][,model=...][,key-env=VARIABLE][,cache=off|declared-off|kept], for "
+    "example "
+    "plain=http://127.0.0.1:8080,api=llama";
+
+struct NamedCache {
+  const char* name;
+  EndpointSpec::Cache cache;
+};
+constexpr std::array<NamedCache, 3> kCaches = {{{"off", EndpointSpec::Cache::kOff},
+                                                {"declared-off", EndpointSpec::Cache::kDeclaredOff},
+                                                {"kept", EndpointSpec::Cache::kKept}}};
+
+bool is_label(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  });
+}
+
+bool is_variable(std::string_view text) {
+  return is_label(text) && text.find_first_of("-.") == std::string_view::npos &&
+         !(text.front() >= '0' && text.front() <= '9');
+}
+
+// Paths are the API's. A user and a password in a URL would be in every log.
+std::string checked_address(std::string url, const std::string& what) {
+  while (url.ends_with('/') && !url.ends_with("//")) url.pop_back();
+  net::check_url(url, "", what);
+  const std::string_view host = std::string_view(url).substr(url.find("://") + 3);
+  if (host.find('@') != std::string_view::npos)
+    throw base::usage_error(fmt::format("{}: the URL holds a user or a password", what),
+                            "give a key with key-env=NAME of an environment variable");
+  if (host.empty() || host.find_first_of("/?# \t") != std::string_view::npos)
+    throw base::usage_error(
+        fmt::format("{}: the URL must be scheme, host and port alone, found '{}'", what, url),
+        "evalrun adds the path of the API, such as /v1/completions");
+  return url;
+}
+
+EndpointSpec::Cache parse_endpoint_cache(const std::string& text, const std::string& what) {
+  std::vector<std::string> names;
+  for (const NamedCache& one : kCaches) {
+    if (text == one.name) return one.cache;
+    names.emplace_back(one.name);
+  }
+  throw base::usage_error(
+      fmt::format("{}: cache must be one of {}, found '{}'", what, fmt::join(names, ", "), text),
+      base::suggest(text, names));
+}
+
+void set_endpoint_key(EndpointSpec& spec, const std::string& key, const std::string& value,
+                      const std::string& what) {
+  if (value.empty()) throw base::usage_error(fmt::format("{}: {} has no value", what, key));
+  if (key == "api") {
+    const std::vector<std::string> apis = endpoint_apis();
+    if (std::ranges::find(apis, value) == apis.end())
+      throw base::usage_error(fmt::format("{}: unknown api '{}'", what, value),
+                              base::suggest(value, apis));
+    spec.api = value;
+  } else if (key == "model") {
+    spec.model = value;
+  } else if (key == "key-env") {
+    // Whoever gives the key itself here is told so without repeating it.
+    if (!is_variable(value))
+      throw base::usage_error(
+          fmt::format("{}: key-env must be the name of an environment variable", what),
+          "export the key under a name, and give that name: key-env=MY_KEY");
+    spec.key_env = value;
+  } else if (key == "cache") {
+    spec.cache = parse_endpoint_cache(value, what);
+  } else {
+    const std::vector<std::string> known = {"api", "model", "key-env", "cache"};
+    throw base::usage_error(fmt::format("{}: unknown key '{}'", what, key),
+                            base::suggest(key, known));
+  }
+}
+
+}  // namespace
+
+EndpointSpec parse_endpoint(std::string_view text, std::string_view where) {
+  const size_t comma = text.find(','), equals = text.find('=');
+  if (equals == std::string_view::npos || equals > comma)
+    throw base::usage_error(
+        fmt::format("{}: expected NAME=URL, found '{}'", where, base::trim(text.substr(0, comma))),
+        kEndpointForm);
+  EndpointSpec spec;
+  spec.name = base::trim(text.substr(0, equals));
+  if (!is_label(spec.name))
+    throw base::usage_error(
+        fmt::format("{}: a name has letters, digits, '-', '_' and '.' alone, found '{}'", where,
+                    spec.name),
+        kEndpointForm);
+  const std::string what = fmt::format("{}: endpoint {}", where, spec.name);
+  const size_t url_end = std::min(comma, text.size());
+  spec.url =
+      checked_address(std::string(base::trim(text.substr(equals + 1, url_end - equals - 1))), what);
+  if (comma != std::string_view::npos)
+    for (const auto& [key, value] :
+         base::split_options(text.substr(comma + 1), {what, "key"}, kEndpointForm))
+      set_endpoint_key(spec, key, value, what);
+  return spec;
+}
+
+std::string to_string(const EndpointSpec& spec) {
+  std::string text = fmt::format("{}={},api={}", spec.name, spec.url, spec.api);
+  if (!spec.model.empty()) text += ",model=" + spec.model;
+  if (!spec.key_env.empty()) text += ",key-env=" + spec.key_env;
+  for (const NamedCache& one : kCaches)
+    if (one.cache == spec.cache && one.cache != EndpointSpec::Cache::kOff)
+      text += fmt::format(",cache={}", one.name);
+  return text;
+}
+
+}  // namespace evalrun::runners
