@@ -46,6 +46,7 @@ class BatchDecoder {
   void read_first_tokens(std::span<Slot* const> slots);
   void share_prefill(std::span<Slot* const> slots, int64_t end);
   void step();
+  void hand_on(Slot& slot, int n);
   void finish(Slot& slot);
 
   engine::Session& target_;
@@ -222,6 +223,7 @@ void BatchDecoder::begin_decoding(std::span<Slot* const> slots) {
     slot.first = slot.last = first;
     slot.turn->note_first(first_[i]);
     if (slots_.size() > 1) slot.turn->note_batch(slot.number, first - slot.admitted);
+    hand_on(slot, 1);
   }
   for (Slot* one : slots) {
     Slot& slot = *one;
@@ -277,6 +279,7 @@ void BatchDecoder::step() {
   mark_ = end;
   record.parts = parts_;
   source_.stepped(record);
+  for (size_t i = 0; i < decoding_.size(); ++i) hand_on(*decoding_[i], parts_[i].emitted);
   size_t left = 0;
   for (Slot* slot : decoding_) {
     if (slot->turn->ended())
@@ -285,6 +288,14 @@ void BatchDecoder::step() {
       decoding_[left++] = slot;
   }
   decoding_.resize(left);
+}
+
+// The last `n` tokens, to who wants them as they come.
+void BatchDecoder::hand_on(Slot& slot, int n) {
+  const auto& on_tokens = slot.turn->request().on_tokens;
+  if (!on_tokens) return;
+  const std::span<const int32_t> tokens = slot.turn->record().tokens;
+  off_the_clock([&] { on_tokens(tokens.last(static_cast<size_t>(n))); });
 }
 
 void BatchDecoder::finish(Slot& slot) {

@@ -31,6 +31,9 @@ struct TurnRequest {
   // alone: a batch asks BatchSource::before_step().
   std::function<void()> before_step = {};
   std::span<const int32_t> known_answer = {};  // GenerationContext
+  // Called with the tokens that were kept, after the first one and after every step, where set. Off
+  // the clock. What it throws ends the batch: turns that are not done are lost.
+  std::function<void(std::span<const int32_t>)> on_tokens = {};
 };
 
 // Throws usage_error when the prompt does not fit sequence `sequence`, or sampling parameters make

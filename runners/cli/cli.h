@@ -123,6 +123,7 @@ void add_tokenize_command(CLI::App& app, Context& context);
 void add_tune_command(CLI::App& app, Context& context);
 void add_generate_command(CLI::App& app, Context& context);
 void add_perplexity_command(CLI::App& app, Context& context);
+void add_serve_command(CLI::App& app, Context& context);
 
 // Of --help: as wide as report_width().
 std::shared_ptr<CLI::FormatterBase> help_formatter();

@@ -93,7 +93,7 @@ void add_commands(CLI::App& app, Context& context) {
         add_corpus_command, add_validate_command, add_doctor_command}},
       {"Tools",
        {add_tokenize_command, add_generate_command, add_perplexity_command, add_capture_command,
-        add_man_command, add_completion_command}},
+        add_serve_command, add_man_command, add_completion_command}},
   };
   for (const auto& [name, commands] : groups)
     for (const Add add : commands) {

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 
 #include "engine/base/error.h"
 
@@ -11,6 +12,7 @@ namespace evalrun::runners {
 namespace {
 
 volatile std::sig_atomic_t g_signals = 0;
+const char* g_said = "";
 struct sigaction g_old_int, g_old_term;
 int g_guards = 0;
 
@@ -18,15 +20,14 @@ extern "C" void on_signal(int) {
   // Leaving in the middle is safe: SQLite's journal undoes a transaction that was not committed.
   if (g_signals != 0) ::_exit(static_cast<int>(base::ExitCode::kInterrupted));
   g_signals = 1;
-  static const char message[] =
-      "\nfinishing this prompt; press Ctrl-C again to leave at once (what is stored stays)\n";
-  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, message, sizeof message - 1);
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, g_said, std::strlen(g_said));
 }
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard(const char* said) {
   if (g_guards++ > 0) return;
+  g_said = said;
   g_signals = 0;
   struct sigaction action = {};
   action.sa_handler = on_signal;

@@ -1,16 +1,14 @@
 #include "runners/measure/text_likelihood.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "engine/base/error.h"
 #include "evaluators/by_model.h"
+#include "runners/measure/forced_logits.h"
 
 namespace evalrun::runners {
 namespace {
-
-constexpr size_t kRowsAtOnce = 256;  // bounds the logits held at a time
 
 // Tokens of one text, added one by one.
 class LikelihoodSum {
@@ -53,25 +51,9 @@ TextLikelihood text_likelihood(engine::Session& session, std::span<const int32_t
   EVALRUN_CHECK(!prompt.empty() && !text.empty(), "{} tokens after {}", text.size(), prompt.size());
   session.reset();
   if (prompt.size() > 1) session.prefill(prompt.first(prompt.size() - 1));
-  // Row i is read for text[i]: the prompt's last token, then the text without its own last one.
   LikelihoodSum sum(sampling);
-  for (size_t begin = 0; begin < text.size(); begin += kRowsAtOnce) {
-    const size_t count = std::min(kRowsAtOnce, text.size() - begin);
-    std::vector<engine::Row> rows(count);
-    std::vector<int> path(count);
-    for (size_t i = 0; i < count; ++i) {
-      const size_t at = begin + i;
-      rows[i].token = at == 0 ? prompt.back() : text[at - 1];
-      rows[i].parent = static_cast<int>(i) - 1;
-      path[i] = static_cast<int>(i);
-    }
-    engine::ForwardRequest request;
-    request.rows = rows;
-    const engine::ForwardResult result = session.forward(request);
-    for (size_t i = 0; i < count; ++i)
-      sum.add(result.logits_row(static_cast<int>(i)), text[begin + i]);
-    session.commit(path);
-  }
+  forced_logits(session, prompt.back(), text,
+                [&](size_t i, std::span<const float> logits) { sum.add(logits, text[i]); });
   return sum.sum();
 }
 

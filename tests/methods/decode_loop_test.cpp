@@ -311,5 +311,50 @@ TEST_F(DecodeLoop, TimesAddUp) {
   EXPECT_EQ(turn.decode_ns, in_steps + 1000 * static_cast<int64_t>(turn.steps.size()));
 }
 
+class HandClock final : public base::Clock {
+ public:
+  int64_t now_ns() override { return now; }
+  int64_t now = 0;
+};
+
+// What is done with tokens as they come is in no time of the turn.
+TEST_F(DecodeLoop, HandsTokensOnAsTheyCome) {
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  std::vector<std::vector<int32_t>> pieces;
+  HandClock clock;
+  methods::TurnRequest request;
+  request.prompt = prompt;
+  request.max_new = 10;
+  request.on_tokens = [&](std::span<const int32_t> tokens) {
+    pieces.emplace_back(tokens.begin(), tokens.end());
+    clock.now += 1'000'000;
+  };
+  const auto method = counting_method(3);
+  const auto turn = methods::decode_turn(*method, session_, request, clock);
+  EXPECT_THAT(pieces, ElementsAre(ElementsAre(4), ElementsAre(5, 6, 7, 8),
+                                  ElementsAre(9, 10, 11, 12), ElementsAre(13)));
+  EXPECT_EQ(turn.prefill_ns + turn.draft_prefill_ns + turn.decode_ns, 0);
+  for (const auto& step : turn.steps)
+    EXPECT_EQ(step.draft_ns + step.verify_ns + step.commit_ns + step.other_ns, 0);
+}
+
+TEST_F(DecodeLoop, WhoTakesTokensCanEndTheTurn) {
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  int pieces = 0;
+  HandClock clock;
+  methods::TurnRequest request;
+  request.prompt = prompt;
+  request.max_new = 10;
+  request.on_tokens = [&](std::span<const int32_t>) {
+    if (++pieces == 2) throw base::usage_error("enough");
+  };
+  const auto method = counting_method(3);
+  EXPECT_THROW(methods::decode_turn(*method, session_, request, clock), base::Error);
+  EXPECT_EQ(pieces, 2);
+  // The next turn knows nothing of it.
+  request.on_tokens = {};
+  EXPECT_EQ(methods::decode_turn(*method, session_, request, clock).tokens.size(), 10u);
+}
+
 }  // namespace
 }  // namespace evalrun::tests::decode_loop_test

@@ -146,8 +146,9 @@ const std::vector<IncludeRule>& include_rules() {
        {"fmt", "nlohmann", "spdlog"}},
       {"runners/endpoints", {"engine/", "results/records.h"}, {"fmt", "nlohmann", "spdlog"}},
       {"runners/serve",
-       {"runners/machine", "runners/plan", "engine/", "methods/"},
-       {"fmt", "nlohmann", "spdlog", "httplib"}},
+       {"runners/machine", "runners/measure", "runners/plan", "engine/", "methods/",
+        "results/records.h"},
+       {"fmt", "nlohmann", "Boost"}},
       {"runners/train", {"engine/", "methods/"}, {"fmt", "nlohmann", "spdlog"}},
       {"runners/verify",
        {"runners/endpoints", "runners/machine", "runners/plan", "runners/measure", "engine/",
@@ -191,7 +192,7 @@ std::string third_party_of(std::string_view header) {
       {"gtest/", "GoogleTest"}, {"gmock/", "GoogleTest"},   {"benchmark/", "Google Benchmark"},
       {"cuda", "CUDA"},         {"cublas", "CUDA"},         {"nvtx3/", "CUDA"},
       {"mma.h", "CUDA"},        {"seccomp.h", "seccomp"},   {"divsufsort", "divsufsort"},
-      {"boost/", "Boost"},      {"httplib.h", "httplib"},
+      {"boost/", "Boost"},
   };
   for (const auto& [prefix, library] : prefixes)
     if (header.substr(0, prefix.size()) == prefix) return library;

@@ -1,8 +1,6 @@
 // evalrun generate: the same decode loop as `run`, prompt by prompt, with every token shown. For
 // looking at what a method really emits, and at the logits that decided it.
-#include <algorithm>
 #include <memory>
-#include <numeric>
 #include <span>
 
 #include "engine/base/clock.h"
@@ -14,13 +12,14 @@
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/prompt_line.h"
+#include "runners/measure/forced_logits.h"
 #include "runners/measure/runner.h"
 #include "runners/plan/method_lists.h"
 
 namespace evalrun::cli {
 namespace {
 
-constexpr int kForcedRows = 256;     // rows of one teacher-forced forward
+constexpr int kRowsInFlight = 256;   // of a step, and of one teacher-forced forward
 constexpr int kCapacityStep = 1024;  // sessions grow in steps, so that few prompts rebuild them
 
 struct GenerateArguments {
@@ -80,7 +79,7 @@ class Generator {
                       reader.place(), prompt_tokens, options_.max_new, context),
           "shorten the prompt or lower -n");
     // Rows in flight stand after the context, so a step needs room for a whole tree.
-    const int needed = prompt_tokens + options_.max_new + kForcedRows;
+    const int needed = prompt_tokens + options_.max_new + kRowsInFlight;
     if (capacity_ >= needed) return;
     capacity_ = (needed + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
     for (Arm& arm : arms_) arm.method.reset();
@@ -127,36 +126,20 @@ class Generator {
     const bool greedy_lossless =
         options_.sampling.greedy() && arm.spec.info->lossless != methods::Lossless::kNone;
     nlohmann::ordered_json top = nlohmann::ordered_json::array();
-    std::vector<engine::Row> rows;
-    std::vector<int> path;
-    for (size_t begin = 0; begin < tokens.size(); begin += kForcedRows) {
-      const size_t count = std::min<size_t>(kForcedRows, tokens.size() - begin);
-      rows.assign(count, {});
-      path.resize(count);
-      std::iota(path.begin(), path.end(), 0);
-      for (size_t i = 0; i < count; ++i) {
-        rows[i].token = begin + i == 0 ? prompt.back() : tokens[begin + i - 1];
-        rows[i].parent = static_cast<int32_t>(i) - 1;
-      }
-      engine::ForwardRequest request;
-      request.rows = rows;
-      const engine::ForwardResult result = arm.session->forward(request);
-      for (size_t i = 0; i < count; ++i) {
-        const auto logits = result.logits_row(static_cast<int>(i));
-        if (greedy_lossless && engine::argmax(logits) != tokens[begin + i])
-          throw base::Error(
-              base::ExitCode::kCorrectness,
-              fmt::format("{} emitted token {} as number {}, but the target's argmax "
-                          "there is {}",
-                          arm.label, tokens[begin + i], begin + i, engine::argmax(logits)),
-              "a method or the engine is wrong: please report this with the prompt");
-        nlohmann::ordered_json pairs = nlohmann::ordered_json::array();
-        for (const engine::TokenLogit& t : engine::top_k(logits, options_.top_logits))
-          pairs.push_back({t.token, t.logit});
-        top.push_back(std::move(pairs));
-      }
-      arm.session->commit(path);
-    }
+    runners::forced_logits(
+        *arm.session, prompt.back(), tokens, [&](size_t i, std::span<const float> logits) {
+          if (greedy_lossless && engine::argmax(logits) != tokens[i])
+            throw base::Error(
+                base::ExitCode::kCorrectness,
+                fmt::format("{} emitted token {} as number {}, but the target's "
+                            "argmax there is {}",
+                            arm.label, tokens[i], i, engine::argmax(logits)),
+                "a method or the engine is wrong: please report this with the prompt");
+          nlohmann::ordered_json pairs = nlohmann::ordered_json::array();
+          for (const engine::TokenLogit& t : engine::top_k(logits, options_.top_logits))
+            pairs.push_back({t.token, t.logit});
+          top.push_back(std::move(pairs));
+        });
     return top;
   }
 
