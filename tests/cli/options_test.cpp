@@ -29,6 +29,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--baseline", "nonsense"},
     {"--batch", "0"},
     {"--batch-mode", "nonsense"},
+    {"--block", "0"},
     {"--budget", "0"},
     {"--cache", "suite.json/x"},
     {"--chat-template", "nonsense"},
@@ -38,6 +39,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--columns-by", "nonsense"},
     {"--confidence", "2"},
     {"--columns", "nonsense"},
+    {"--concurrency", "0"},
     {"--confirm", "nonsense"},
     {"--context", "0"},
     {"--contexts", "0"},
@@ -76,11 +78,13 @@ const std::map<std::string, std::string> kWrong = {
     {"--kind", "nonsense"},
     {"--kv-dtype", "nonsense"},
     {"--limit", "-1"},
+    {"--max-clients", "0"},
     {"--max-extra-runs", "-1"},
     {"--max-key", "0"},
     {"--max-new", "-1"},
     {"--max-prompt", "0"},
     {"--max-quality-loss", "nonsense"},
+    {"--max-requests", "0"},
     {"--max-regression", "nonsense"},
     {"--max-time", "nonsense"},
     {"--max-tokens", "0"},
@@ -101,6 +105,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--prompts", "0"},
     {"--quality-against", "nonsense"},
     {"--queue", "0"},
+    {"--rate", "nonsense"},
     {"--repeats", "-1"},
     {"--replies", "nowhere.jsonl"},
     {"--requests", "suite.json/x"},
@@ -120,6 +125,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--sessions", "1"},
     {"--shape", "nonsense"},
     {"--significance", "2"},
+    {"--slo", "nonsense"},
     {"--split-by", "nonsense"},
     {"--suite", "nonsense"},
     {"--space", "nonsense"},
@@ -228,6 +234,9 @@ class Options : public CommandTest {
         {"generate", {"--model", model, "--in", "in.jsonl", "--max-new", "4"}},
         {"judge", judge},
         {"list", {"tasks"}},
+        {"load",
+         {"--endpoint", "a=http://127.0.0.1:9", "--model", model, "--tasks",
+          "jsonl:prompts.jsonl"}},
         {"man", {}},
         {"perplexity", {"--model", model, "--file", "text.txt"}},
         {"predict", {}},
@@ -294,7 +303,8 @@ TEST_F(Options, EveryCommandIsTestedHere) {
 TEST_F(Options, TheWordsOfThisTestAreRight) {
   const std::set<std::string> slow = {"data fetch",     "data model", "data verify", "doctor",
                                       "tune self_spec", "tune tree",  "verify",      "judge",
-                                      "cost",           "serve"};  // does not end by itself
+                                       // The last two need a server, and do not end by themselves.
+                                       "cost",           "load",        "serve"};
   for (const auto& [command, words] : commands()) {
     if (slow.contains(command)) continue;
     Words line = base::split(command, ' ');
@@ -387,6 +397,7 @@ TEST_F(Options, OptionsOfAnotherModeAreRefused) {
       {{"list", "suites", "--data-root", "data"}, "--data-root"},
       {{"list", "tasks", "--papers"}, "--papers"},
       {{"doctor", "--jobs", "2"}, "--code"},
+      {{"load", "--from", "l.jsonl", "--rate", "2"}, "--rate"},
       {{"doctor", "--code", "-m", model}, "--model"},
       {{"score", "first", "--against", "ar", "--data-root", "data"}, "--data-root"},
       {{"score", "first", "--against", "ar", "--allow-unsafe"}, "--allow-unsafe"},

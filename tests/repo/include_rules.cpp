@@ -126,6 +126,9 @@ const std::vector<IncludeRule>& include_rules() {
       {"reports/claims",
        {"reports", "reports/document", "reports/figures", "reports/table"},
        {"fmt", "nlohmann"}},
+      {"reports/load",
+       {"reports", "reports/document", "reports/data", "reports/figures", "results"},
+       {"fmt", "nlohmann"}},
       {"reports/html",
        {"reports", "reports/document", "reports/data", "reports/figures", "reports/table",
         "reports/claims", "results"},
@@ -149,6 +152,9 @@ const std::vector<IncludeRule>& include_rules() {
        {"runners/machine", "runners/measure", "runners/plan", "engine/", "methods/",
         "results/records.h"},
        {"fmt", "nlohmann", "Boost"}},
+      {"runners/load",
+       {"runners/endpoints", "runners/plan", "runners/measure", "engine/", "results"},
+       {"fmt", "nlohmann", "spdlog"}},
       {"runners/train", {"engine/", "methods/"}, {"fmt", "nlohmann", "spdlog"}},
       {"runners/verify",
        {"runners/endpoints", "runners/machine", "runners/plan", "runners/measure", "engine/",
@@ -157,7 +163,7 @@ const std::vector<IncludeRule>& include_rules() {
       {"runners/cli",
        {"engine/", "methods/", "datasets", "evaluators/", "results", "reports/", "runners/machine",
         "runners/measure", "runners/plan", "runners/score", "runners/serve", "runners/train",
-        "runners/endpoints", "runners/verify"},
+        "runners/load", "runners/endpoints", "runners/verify"},
        {"fmt", "nlohmann", "spdlog", "CLI11"}},
   };
   static const std::vector<IncludeRule> all = [] {

@@ -79,6 +79,7 @@ TEST_F(Stability, JsonKeys) {
       {"list", "tables"},
       {"list", "tasks"},
       {"list", "templates"},
+      {"load", "--from", EVALRUN_TEST_DATA "/load/small.jsonl", "--slo", "ttft=50ms"},
       {"perplexity", "-m", model, "--file", "text.txt"},
       {"predict"},
       {"report"},
