@@ -77,6 +77,13 @@ install_packages() {
 # Compilers and interpreters for scoring generated programs: half a minute, 2 GB.
 install_code_toolchains() { install_packages "${code_packages[@]}"; }
 
+# make_venv FOLDER: a new virtual environment of Python, instead of what was there.
+make_venv() {
+  rm -rf "$1"
+  python3 -m venv "$1" >&2 ||
+    die 6 "python3 cannot make the virtual environment $1" "install it: apt-get install python3-venv"
+}
+
 # Cores this machine lets us use: affinity mask, then the quota of a container.
 allowed_cores() {
   local cores quota period
