@@ -13,6 +13,8 @@
 #include "runners/cli/command_line.h"
 #include "runners/cli/given_options.h"
 #include "runners/cli/instruments.h"
+#include "runners/cli/measure/verify_endpoint.h"
+#include "runners/cli/measure/verify_table.h"
 #include "runners/cli/output.h"
 #include "runners/plan/method_lists.h"
 #include "runners/verify/certify.h"
@@ -27,6 +29,7 @@ const std::vector<std::string> kParts = {"greedy", "sampled", "law", "steps", "t
 
 struct VerifyArguments {
   ModelOptions model;
+  EndpointVerifyOptions endpoints;
   std::vector<std::string> methods, tasks = {"samples"}, parts = kParts;
   std::string data_root, out, fault, sampler = "inverse";
   double limit = 12, temperature = 1, top_p = 1;
@@ -87,178 +90,6 @@ runners::CertifyRequest make_request(const VerifyArguments& o) {
   return request;
 }
 
-std::string p_text(double p) {
-  return p < 1e-4 ? fmt::format("{:.0e}", p) : fmt::format("{:.4f}", p);
-}
-
-// "p .0123 by 18 tests; control refused (3e-09)"
-std::string dist_text(const Json& part) {
-  if (part.is_null()) return "-";
-  const Json& result = part["result"];
-  const size_t n = result["tests"].size();
-  if (n == 0) return "nothing to test";
-  const std::string found = fmt::format("p {} by {} tests", p_text(result["p"].get<double>()), n);
-  if (part["outcome"] == "lossy") return found;
-  const bool refused = part["negative_control"]["rejected"].get<bool>();
-  const std::string power =
-      result.contains("smallest_variation_found")
-          ? fmt::format(", would find {:.2g}", result["smallest_variation_found"].get<double>())
-          : "";
-  return fmt::format("{}{}; control {} ({})", found, power, refused ? "refused" : "NOT refused",
-                     p_text(part["negative_control"]["p"].get<double>()));
-}
-
-std::string greedy_text(const Json& part) {
-  if (part.is_null()) return "-";
-  return fmt::format("{} / {} / {}", part["identical"].get<int>(), part["near_ties"].get<int>(),
-                     part["divergent"].get<int>());
-}
-
-// "40 of 40 the same tokens", "2,113 decisions made again", "60 decisions made again; inconclusive:
-// no draft was refused".
-std::string sampled_text(const Json& part) {
-  if (part.is_null()) return "-";
-  const auto why = part.value("why", std::string());
-  const std::string remark = why.empty() ? "" : "; inconclusive: " + why;
-  if (part["shown_by"] == "tokens")
-    return fmt::format("{} of {} the same tokens{}", part["identical"].get<int>(),
-                       part["answers"].get<int>(), remark);
-  if (const auto blocked = part["blocked"].get<std::string>(); !blocked.empty())
-    return "not audited: " + blocked;
-  const auto wrong = part["first_differences"].size();
-  const int64_t decisions = part["tests"].get<int64_t>() + part["draws"].get<int64_t>();
-  if (wrong > 0)
-    return fmt::format("{} of {} answers with a wrong decision", wrong, part["answers"].get<int>());
-  return fmt::format("{} decisions made again{}{}", base::with_commas(decisions),
-                     part.value("on_host", false) ? " on the host" : "", remark);
-}
-
-Json part_of(const Json& certificate, const char* name) {
-  return certificate.contains(name) ? certificate[name] : Json();
-}
-
-// What a reader asks first when something differs.
-void print_differences(const Json& certificate) {
-  if (const Json sampled = part_of(certificate, "sampled");
-      !sampled.is_null() && !sampled["first_differences"].empty()) {
-    const Json& first = sampled["first_differences"][0];
-    print_line(
-        fmt::format("{}: first difference when sampling at token {} of {} {}: {}",
-                    certificate["arm"]["method"].get<std::string>(), first["index"].get<int>(),
-                    first["task"].get<std::string>(), first["prompt"].get<std::string>(),
-                    first.contains("what") ? first["what"].get<std::string>()
-                                           : fmt::format("{} and not {}", first["found"].get<int>(),
-                                                         first["expected"].get<int>())));
-  }
-  const Json greedy = part_of(certificate, "greedy");
-  if (greedy.is_null() || greedy["first_differences"].empty()) return;
-  const Json& first = greedy["first_differences"][0];
-  const Json& replay = greedy["replay"];
-  print_line(fmt::format(
-      "{}: first difference at token {} of {} {}: {} and not {}, {} below it ({} spacings of the "
-      "number format); following plain decoding's text it differs at {} of {} places",
-      certificate["arm"]["method"].get<std::string>(), first["index"].get<int>(),
-      first["task"].get<std::string>(), first["prompt"].get<std::string>(),
-      first["found"].get<int>(), first["expected"].get<int>(),
-      first["gap"].is_null() ? "no logit" : fmt::format("{:.4f}", first["gap"].get<double>()),
-      first["gap"].is_null() || first["spacing"].get<double>() == 0
-          ? "no"
-          : fmt::format("{:.1f}", first["gap"].get<double>() / first["spacing"].get<double>()),
-      replay["differing"].get<int>(), replay["places"].get<int64_t>()));
-}
-
-// One of the parts that plain decoding has once: of the first certificate that holds it.
-void print_plain_parts(const std::vector<Json>& certificates) {
-  const auto first_with = [&](auto part) {
-    for (const Json& c : certificates)
-      if (const Json found = part(c); !found.is_null()) return found;
-    return Json();
-  };
-  const Json audit = first_with([](const Json& c) {
-    const Json sampled = part_of(c, "sampled");
-    return sampled.is_null() ? Json() : part_of(sampled, "plain_decoding");
-  });
-  if (!audit.is_null()) print_line(fmt::format("Plain decoding, audit: {}.", sampled_text(audit)));
-  const Json law = first_with([](const Json& c) { return part_of(c, "law"); });
-  if (!law.is_null())
-    print_line(fmt::format(
-        "Plain decoding, law of its draws: p {} by {} draws of {} rows{}.",
-        p_text(law["p"].get<double>()), law["draws"].get<int64_t>(), law["rows"].size(),
-        law.contains("smallest_variation_found")
-            ? fmt::format(", would find {:.2g}", law["smallest_variation_found"].get<double>())
-            : ""));
-  const Json texts = first_with([](const Json& c) { return part_of(c, "texts"); });
-  if (!texts.is_null())
-    print_line(fmt::format("Plain decoding against itself, test of texts: p {}.",
-                           p_text(texts["plain_against_plain"]["p"].get<double>())));
-}
-
-// "Time of audits over that of the audited steps: sps:k=3 1.3, plain decoding 1.9."
-void print_audit_times(const std::vector<Json>& certificates) {
-  std::vector<std::string> list;
-  const auto add = [&](const std::string& name, const Json& audit) {
-    const double steps = audit.value("step_seconds", 0.0);  // 0: no audit
-    if (steps > 0)
-      list.push_back(fmt::format("{} {:.1f}", name, audit["audit_seconds"].get<double>() / steps));
-  };
-  Json plain;
-  for (const Json& c : certificates) {
-    const Json sampled = part_of(c, "sampled");
-    if (sampled.is_null()) continue;
-    add(c["arm"]["method"].get<std::string>(), sampled);
-    if (plain.is_null()) plain = part_of(sampled, "plain_decoding");
-  }
-  if (!plain.is_null()) add("plain decoding", plain);
-  if (!list.empty())
-    print_line(
-        fmt::format("Time of audits over that of the audited steps: {}.", fmt::join(list, ", ")));
-}
-
-// Of the parts that test laws: one for all certificates, which have the same parts.
-double level_of(const std::vector<Json>& certificates) {
-  for (const Json& c : certificates)
-    for (const char* name : {"law", "steps", "texts"})
-      if (const Json part = part_of(c, name); !part.is_null()) return part["level"].get<double>();
-  return runners::kCertificateLevel;
-}
-
-void print_table(const std::vector<Json>& certificates) {
-  std::vector<std::vector<std::string>> rows;
-  for (const Json& c : certificates) {
-    const auto shown = c["shown"].get<std::string>();
-    rows.push_back({c["arm"]["method"].get<std::string>(), c["arm"]["claims"].get<std::string>(),
-                    greedy_text(part_of(c, "greedy")), sampled_text(part_of(c, "sampled")),
-                    dist_text(part_of(c, "steps")), dist_text(part_of(c, "texts")),
-                    c["outcome"].get<std::string>(), shown.empty() ? "-" : shown});
-  }
-  // Parts that nobody asked for are no columns.
-  std::vector<std::string> head = {"method",  "claims",       "same / near tie / other",
-                                   "sampled", "law of steps", "law of texts",
-                                   "outcome", "shown"};
-  for (size_t column = 6; column-- > 2;) {
-    const auto at = static_cast<std::ptrdiff_t>(column);
-    if (std::any_of(rows.begin(), rows.end(), [&](const auto& r) { return r[column] != "-"; }))
-      continue;
-    head.erase(head.begin() + at);
-    for (auto& row : rows) row.erase(row.begin() + at);
-  }
-  print_line(aligned_table(head, rows));
-  print_line("");
-  for (const Json& c : certificates) print_differences(c);
-  print_plain_parts(certificates);
-  print_audit_times(certificates);
-  print_line(fmt::format(
-      "Identical: the tokens of plain decoding. Decisions audited: every draw, every test and "
-      "every\n"
-      "draw after a refusal was made again by a second implementation, and was equal. Both prove.\n"
-      "Law not refuted: tests found nothing. They fail below p {:.2g}, and must refuse a planted\n"
-      "fault ({}).\n"
-      "Would find: a total variation of that size at every place, in 95 of 100 tests.\n"
-      "Greedy: prompts with the tokens of plain decoding / with a near tie first / with another\n"
-      "first difference.",
-      level_of(certificates), runners::kNegativeControl));
-}
-
 // Writes `text`; with `append` after what the file holds. An empty text tests whether the file can
 // be written.
 void write_file(const std::string& path, const std::string& text, bool append) {
@@ -298,6 +129,45 @@ void check_parts(const VerifyArguments& o, const CLI::App& command) {
   if (!steps && !sampled && !law && !wants(o, "greedy")) refuse_given(command, {"--max-new"}, why);
 }
 
+// Of --endpoint: its options, and what the other options mean there.
+EndpointVerifyRun endpoint_run(const VerifyArguments& o, const CLI::App& command) {
+  const std::string why = "--endpoint";
+  if (o.endpoints.against.empty())
+    throw base::usage_error("--endpoint needs --against",
+                            "name the same model on a server without speculation");
+  refuse_given(command,
+               {"--methods", "--fault", "--no-kv-cache", "--sampler", "--answers", "--law-draws",
+                "--prompts", "--samples", "--draft", "--draft-dtype"},
+               why);
+  const bool parts_given = command.count("--parts") > 0;
+  const bool sampling = parts_given || command.count("--temperature") > 0;
+  for (const char* part : {"law", "texts"})
+    if (parts_given && wants(o, part))
+      throw base::usage_error(fmt::format("--parts {} is not for --endpoint", part),
+                              "there: greedy, sampled (equal seeds), steps (the law of draws)");
+  const EndpointVerifyRun run{
+      .model = o.model,
+      .tasks = o.tasks,
+      .data_root = o.data_root,
+      .out = o.out,
+      .limit = o.limit,
+      .greedy = wants(o, "greedy"),
+      .seeded = sampling && wants(o, "sampled"),
+      .draws = sampling && wants(o, "steps"),
+      .max_new = o.max_new,
+      .n_draws = o.draws,
+      .draw_tokens = command.count("--sample-tokens") > 0 ? o.sample_tokens : 8,
+      .places = o.contexts,
+      .sampling = {o.temperature, o.top_k, o.top_p, engine::Sampler::kInverse},
+      .seed = o.seed};
+  if (!run.draws)
+    refuse_given(command, {"--draws", "--contexts", "--sample-tokens"},
+                 "--endpoint without --temperature");
+  if (!run.draws && !run.seeded)
+    refuse_given(command, {"--top-k", "--top-p"}, "--endpoint without --temperature");
+  return run;
+}
+
 void run_verify(Context& context, const VerifyArguments& o) {
   if (!o.out.empty()) write_file(o.out, "", true);  // not after minutes of testing
   runners::CertifyRequest request = make_request(o);
@@ -334,7 +204,7 @@ void run_verify(Context& context, const VerifyArguments& o) {
   if (context.global.json)
     print_json_document(Json(certificates));
   else
-    print_table(certificates);
+    print_certificates(certificates);
   context.exit_code = exit_code_of(certificates);
 }
 
@@ -344,8 +214,8 @@ void add_verify_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("verify", "Show that methods are lossless: certificates");
   auto o = std::make_shared<VerifyArguments>();
   o->model.add(*command);
-  command->add_option("--methods", o->methods, "Methods to certify, e.g. pld,sps:draft=layers:4")
-      ->required();
+  command->add_option("--methods", o->methods, "Methods to certify, e.g. pld,sps:draft=layers:4");
+  o->endpoints.add(*command);
   command->add_option("--tasks", o->tasks, "Tasks the prompts come from")
       ->delimiter(',')
       ->capture_default_str();
@@ -432,14 +302,33 @@ void add_verify_command(CLI::App& app, Context& context) {
       "have found. Certificates are stored, one of an arm for each way of sampling; a new one\n"
       "replaces its like. Reports show them beside arms of the same build, weights and engine\n"
       "mode.\n"
-      "Exit codes: 0 every claim holds, 4 something could not be shown, 5 a claim fails.\n\n"
+      "--endpoint asks a server with speculation, and one without, the same prompts (those of "
+      "--tasks,\n"
+      "and repetitive and tool-call prompts of our own) by several clients at a time; with "
+      "--temperature\n"
+      "it tests the law of draws as well: docs/verify-endpoints.md.\n"
+      "Exit codes: 0 every claim holds, 4 something could not be shown, 5 a claim fails, 7 a "
+      "server in\n"
+      "trouble.\n\n"
       "Examples:\n"
       "  evalrun verify --methods pld,lookahead,self_draft\n"
       "  evalrun verify --methods eagle --parts greedy --tasks mt_bench,gsm8k --limit 40 -n 128\n"
       "  evalrun verify --methods sps:draft=trained --parts sampled --answers 3\n"
-      "  evalrun verify --methods pld --fault wrong-accept:10%      must end with exit code 5");
+      "  evalrun verify --methods pld --fault wrong-accept:10%      must end with exit code 5\n"
+      "  evalrun verify --endpoint spec=http://127.0.0.1:8081 --against "
+      "plain=http://127.0.0.1:8080");
   command->callback([&context, o, command] {
     check_parts(*o, *command);
+    if (!o->endpoints.endpoint.empty()) {
+      const EndpointVerifyRun run = endpoint_run(*o, *command);
+      if (!o->out.empty()) write_file(o->out, "", true);  // not after minutes of asking
+      verify_endpoints(context, o->endpoints, run);
+      return;
+    }
+    refuse_given(*command, endpoint_verify_options(), "verify without --endpoint");
+    if (o->methods.empty())
+      throw base::usage_error("--methods is required",
+                              "name methods, or a server with --endpoint and --against");
     std::string list;
     for (const std::string& m : o->methods) list += (list.empty() ? "" : ",") + m;
     o->methods = runners::expanded_method_lists(methods::split_method_list(list));
