@@ -11,7 +11,8 @@ namespace {
 using results::NodeCount;
 using results::StopReason;
 
-// Why the answer ends with this token, if it does.
+}  // namespace
+
 std::optional<StopReason> stop_at(const TurnRequest& request, int32_t token) {
   const auto ids = request.stop_ids;
   if (std::find(ids.begin(), ids.end(), token) != ids.end()) return StopReason::kStopToken;
@@ -19,8 +20,6 @@ std::optional<StopReason> stop_at(const TurnRequest& request, int32_t token) {
     return StopReason::kStopString;
   return std::nullopt;
 }
-
-}  // namespace
 
 void check_request(const TurnRequest& request, const engine::Session& target, int sequence) {
   const size_t n = request.prompt.size();

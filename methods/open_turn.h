@@ -40,6 +40,9 @@ struct TurnRequest {
 // no sense.
 void check_request(const TurnRequest& request, const engine::Session& target, int sequence);
 
+// Why the answer ends with this token, if it does. Asked once per token, in order.
+std::optional<results::StopReason> stop_at(const TurnRequest& request, int32_t token);
+
 // Where the time of a step went.
 struct StepTimes {
   int64_t draft_ns = 0, verify_ns = 0, commit_ns = 0, other_ns = 0;

@@ -152,6 +152,8 @@ int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target)
   if (has_batches(source))
     for (const char* table : {"batch_turn", "batch_step"})
       copy_rows(target, table, of_turn, {{"turn_id", plus("turn_id", turn)}});
+  if (has_endpoints(source))
+    copy_rows(target, "endpoint_turn", of_turn, {{"turn_id", plus("turn_id", turn)}});
   // Older files have none.
   target.execute(
       "UPDATE main.generation SET tally = generation_tally(id) WHERE run_id = ? AND tally IS NULL",

@@ -72,6 +72,35 @@ void read_batch(const ResultStore& store, int64_t turn_id, StoredTurn& turn) {
       });
 }
 
+std::optional<int64_t> integer_or_null(const Row& row, int column) {
+  return row.is_null(column) ? std::nullopt : std::optional(row.integer(column));
+}
+
+std::optional<EndpointTurnRecord> read_endpoint(const ResultStore& store, int64_t turn_id) {
+  return one(
+      store,
+      "SELECT first_token_ns, total_ns, attempts, prompt_ms, decode_ms, prompt_tokens, "
+      "cached_tokens, new_tokens, drafted, accepted, drafts, target_steps, arrivals FROM "
+      "endpoint_turn WHERE turn_id = ?",
+      {turn_id}, [](const Row& row) {
+        EndpointTurnRecord server;
+        server.first_token_ns = row.integer(0), server.total_ns = row.integer(1);
+        server.attempts = static_cast<int32_t>(row.integer(2));
+        server.prompt_ms = number_or_null(row, 3), server.decode_ms = number_or_null(row, 4);
+        std::optional<int64_t>* counts[] = {
+            &server.prompt_tokens, &server.cached_tokens, &server.new_tokens,  &server.drafted,
+            &server.accepted,      &server.drafts,        &server.target_steps};
+        int column = 5;
+        for (std::optional<int64_t>* count : counts) *count = integer_or_null(row, column++);
+        const nlohmann::json arrivals = nlohmann::json::parse(row.text(column), nullptr, false);
+        if (!arrivals.is_array()) return server;
+        for (const nlohmann::json& a : arrivals)
+          if (a.is_array() && a.size() == 2 && a[0].is_number_integer() && a[1].is_number_integer())
+            server.arrivals.push_back({a[0].get<int64_t>(), a[1].get<int32_t>()});
+        return server;
+      });
+}
+
 std::vector<StoredTurn> read_turns(const ResultStore& store, int64_t generation_id) {
   std::vector<StoredTurn> turns;
   std::vector<int64_t> ids;
@@ -92,12 +121,13 @@ std::vector<StoredTurn> read_turns(const ResultStore& store, int64_t generation_
                          .divergences = {}});
         return true;
       });
-  const bool batches = has_batches(store);
+  const bool batches = has_batches(store), endpoints = has_endpoints(store);
   for (size_t i = 0; i < ids.size(); ++i) {
     turns[i].steps = store.steps(ids[i]);
     turns[i].nodes = read_nodes(store, ids[i]);
     turns[i].divergences = read_divergences(store, ids[i]);
     if (batches) read_batch(store, ids[i], turns[i]);
+    if (endpoints) turns[i].endpoint = read_endpoint(store, ids[i]);
   }
   return turns;
 }

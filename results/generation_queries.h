@@ -16,10 +16,11 @@ struct StoredTurn {
   std::string text, stop;
   int64_t prefill_ns = 0, draft_prefill_ns = 0, decode_ns = 0;
   std::vector<StepRecord> steps;
-  std::vector<NodeCount> nodes;               // none in runs of old versions
-  std::vector<DivergenceRecord> divergences;  // of a replay
-  std::optional<BatchTurnRecord> batch = {};  // absent where it was decoded alone
-  int64_t batch_call = 0;                     // GenerationRecord
+  std::vector<NodeCount> nodes;                     // none in runs of old versions
+  std::vector<DivergenceRecord> divergences;        // of a replay
+  std::optional<BatchTurnRecord> batch = {};        // absent where it was decoded alone
+  int64_t batch_call = 0;                           // GenerationRecord
+  std::optional<EndpointTurnRecord> endpoint = {};  // of a server's answer
 };
 
 struct StoredGeneration {

@@ -178,6 +178,23 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
      "  gap_ns INTEGER NOT NULL,"
      "  PRIMARY KEY (turn_id, idx)"
      ") WITHOUT ROWID;"},
+    {"servers measured over HTTP",
+     "CREATE TABLE endpoint_turn ("
+     "  turn_id INTEGER PRIMARY KEY REFERENCES turn (id) ON DELETE CASCADE,"
+     "  first_token_ns INTEGER NOT NULL,"
+     "  total_ns INTEGER NOT NULL,"
+     "  attempts INTEGER NOT NULL,"
+     "  prompt_ms REAL,"
+     "  decode_ms REAL,"
+     "  prompt_tokens INTEGER,"
+     "  cached_tokens INTEGER,"
+     "  new_tokens INTEGER,"
+     "  drafted INTEGER,"
+     "  accepted INTEGER,"
+     "  drafts INTEGER,"
+     "  target_steps INTEGER,"
+     "  arrivals TEXT NOT NULL"
+     ");"},
 }};
 
 // results/repetition.h over a token blob, for migrations.

@@ -193,6 +193,7 @@ int64_t version_of(const ResultStore& store) {
 bool has_groups(const ResultStore& store) { return version_of(store) >= 9; }
 bool has_processor_energy(const ResultStore& store) { return version_of(store) >= 10; }
 bool has_batches(const ResultStore& store) { return version_of(store) >= 11; }
+bool has_endpoints(const ResultStore& store) { return version_of(store) >= 12; }
 
 bool has_tallies(const ResultStore& store) {
   const auto names = all(store, "PRAGMA main.table_info(generation)", {},

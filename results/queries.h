@@ -48,6 +48,8 @@ bool has_tallies(const ResultStore& store);
 // Whether turns may have been decoded in a batch (tables and views `batch_*`): not in files before
 // version 11.
 bool has_batches(const ResultStore& store);
+// Whether turns may be a server's answers (table `endpoint_turn`): not in files before version 12.
+bool has_endpoints(const ResultStore& store);
 
 // Sums over the finished generations of an arm and a prompt, all of which have their energy.
 struct EnergyRow {

@@ -63,6 +63,24 @@ struct DivergenceRecord {
 enum class StopReason { kStopToken, kStopString, kLimit, kContextFull, kFailed };
 const char* to_string(StopReason r);
 
+// What a server answered over HTTP: when, as its client saw it, and what it counted itself. Absent
+// is what it does not tell.
+struct EndpointArrival {
+  int64_t ns = 0;      // since the request was sent
+  int32_t tokens = 0;  // of the piece
+  bool operator==(const EndpointArrival&) const = default;
+};
+struct EndpointTurnRecord {
+  int64_t first_token_ns = 0;  // since the request was sent
+  int64_t total_ns = 0;        // to the last byte, also of what the stop rules cut
+  int32_t attempts = 1;        // requests sent; the last one is timed
+  std::optional<double> prompt_ms = {}, decode_ms = {};
+  std::optional<int64_t> prompt_tokens = {}, cached_tokens = {}, new_tokens = {};
+  std::optional<int64_t> drafted = {}, accepted = {}, drafts = {};  // drafts: steps that had one
+  std::optional<int64_t> target_steps = {};  // that gave the answer, but for its first token
+  std::vector<EndpointArrival> arrivals = {};
+};
+
 // One turn of one generation. Times of a turn that was decoded in a batch are its share: what is
 // done for several sequences at once is shared out among them (methods/decode_batch.h), so that the
 // times of all add up to the batch's.
@@ -80,6 +98,9 @@ struct TurnRecord {
   std::optional<int64_t> asked;
   std::vector<DivergenceRecord> divergences;  // by index
   std::optional<BatchTurnRecord> batch = {};  // absent where it was decoded alone
+  // Of a server's answer: then `steps` are the pieces it came in, and what was drafted and accepted
+  // is here.
+  std::optional<EndpointTurnRecord> endpoint = {};
 };
 
 // What the machine did while a generation ran, as far as its kernel tells. Processor times are sums
@@ -146,6 +167,9 @@ struct ScoreRecord {
   bool suspicious = false;         // passed, but by means that deserve a look
   std::string facts = "{}";        // JSON object: what else is worth keeping (times, limits, ...)
 };
+
+// ArmRecord::method of a server that is measured over HTTP.
+inline constexpr const char* kEndpointMethod = "endpoint";
 
 // One method with parameters under one engine mode: everything that changes a figure is in `key`.
 struct ArmRecord {

@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 11. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 12. Raw values only; ratios are born in
 -- views.sql, and what keeps tallies true is in triggers.sql. Field by field in docs/schema.md. Times
 -- are nanoseconds, ids of tokens int32.
 
@@ -200,6 +200,26 @@ CREATE TABLE batch_step (
   gap_ns  INTEGER NOT NULL,                 -- since the turn had its tokens before
   PRIMARY KEY (turn_id, idx)
 ) WITHOUT ROWID;
+
+-- Turns that a server answered over HTTP. Times of the client are since the request was sent. The
+-- counters of `turn` (n_steps, drafted, accepted, undrafted) repeat what the server counted, and are 0
+-- where it does not say; rows of `step` are the pieces that the answer came in. NULL = not said.
+CREATE TABLE endpoint_turn (
+  turn_id        INTEGER PRIMARY KEY REFERENCES turn (id) ON DELETE CASCADE,
+  first_token_ns INTEGER NOT NULL,
+  total_ns       INTEGER NOT NULL,          -- to the last byte, also of what the stop rules cut
+  attempts       INTEGER NOT NULL,          -- requests sent; the last one is timed
+  prompt_ms      REAL,                      -- by the server's clock, like decode_ms
+  decode_ms      REAL,
+  prompt_tokens  INTEGER,
+  cached_tokens  INTEGER,                   -- of the prompt, from the server's cache
+  new_tokens     INTEGER,
+  drafted        INTEGER,                   -- draft tokens tested
+  accepted       INTEGER,
+  drafts         INTEGER,                   -- steps that had a draft
+  target_steps   INTEGER,                   -- that gave all tokens but the first
+  arrivals       TEXT NOT NULL              -- JSON: [[ns, tokens of the piece], ...]
+);
 
 -- What the machine did while a generation ran. Processor times are sums over the cores in use.
 CREATE TABLE clock (

@@ -20,7 +20,7 @@ struct sqlite3_stmt;
 
 namespace evalrun::results {
 
-inline constexpr int kSchemaVersion = 11;
+inline constexpr int kSchemaVersion = 12;
 // Older versions are read as they are, if nothing is written: what came after it are columns that
 // may be absent.
 inline constexpr int kOldestReadable = 8;
@@ -67,11 +67,11 @@ class ResultStore {
   // Highest of the stored and the given peak, so that a resumed run keeps the larger one.
   void update_arm_bytes(int64_t arm_id, const ArmRecord& arm);
 
-  // One transaction: generation, turns, steps, those of its batch, nodes, divergences, tokens,
-  // clock, scores, how much its tokens repeat themselves (results/repetition.h), and its tally.
-  // Returns its id. A second generation with the same (arm, prompt, repeat, sample) is refused with
-  // an InternalError: resume never measures twice. On a full disk nothing of it is stored and
-  // earlier records stay.
+  // One transaction: generation, turns, steps, those of its batch, what a server counted, nodes,
+  // divergences, tokens, clock, scores, how much its tokens repeat themselves
+  // (results/repetition.h), and its tally. Returns its id. A second generation with the same (arm,
+  // prompt, repeat, sample) is refused with an InternalError: resume never measures twice. On a
+  // full disk nothing of it is stored and earlier records stay.
   int64_t add_generation(int64_t run_id, int64_t arm_id, int64_t prompt_id,
                          const GenerationRecord& g, const std::vector<ScoreRecord>& scores);
   // A score taken later; one of the same evaluator and convention is replaced.

@@ -34,25 +34,35 @@ void Tally::add_node(int64_t depth, int64_t rank, int64_t tested, int64_t accept
   all_tested += tested, all_accepted += accepted;
 }
 
+TallyTurn counters_of(const TurnRecord& t) {
+  TallyTurn sum;
+  sum.n_tokens = static_cast<int64_t>(t.tokens.size());
+  sum.n_steps = static_cast<int64_t>(t.steps.size());
+  for (const StepRecord& s : t.steps) {
+    sum.drafted += s.drafted, sum.drafted_depth += s.drafted_depth;
+    sum.accepted += s.accepted, sum.emitted += s.emitted;
+    sum.target_forwards += s.target_forwards, sum.rows += s.rows;
+    sum.undrafted += s.drafted == 0 ? 1 : 0;
+    sum.draft_ns += s.draft_ns, sum.verify_ns += s.verify_ns;
+  }
+  sum.decode_ns = t.decode_ns;
+  sum.prefill_ns = t.prefill_ns, sum.draft_prefill_ns = t.draft_prefill_ns;
+  sum.stop_token = t.stop == StopReason::kStopToken;
+  if (!t.endpoint) return sum;
+  const EndpointTurnRecord& server = *t.endpoint;
+  sum.n_steps = server.target_steps.value_or(0);
+  sum.drafted = server.drafted.value_or(0), sum.accepted = server.accepted.value_or(0);
+  sum.undrafted = server.drafts ? std::max<int64_t>(0, sum.n_steps - *server.drafts) : 0;
+  return sum;
+}
+
 Tally tally_of(const std::vector<TurnRecord>& turns) {
   Tally tally;
   for (const TurnRecord& t : turns) {
-    TallyTurn sum;
-    sum.n_tokens = static_cast<int64_t>(t.tokens.size());
-    sum.n_steps = static_cast<int64_t>(t.steps.size());
-    for (const StepRecord& s : t.steps) {
-      sum.drafted += s.drafted, sum.drafted_depth += s.drafted_depth;
-      sum.accepted += s.accepted, sum.emitted += s.emitted;
-      sum.target_forwards += s.target_forwards, sum.rows += s.rows;
-      sum.undrafted += s.drafted == 0 ? 1 : 0;
-      sum.draft_ns += s.draft_ns, sum.verify_ns += s.verify_ns;
-      tally.add_step(s.drafted_depth, s.accepted, s.emitted);
-    }
-    sum.decode_ns = t.decode_ns;
-    sum.prefill_ns = t.prefill_ns, sum.draft_prefill_ns = t.draft_prefill_ns;
+    TallyTurn sum = counters_of(t);
     sum.first = &t == turns.data();
-    sum.stop_token = t.stop == StopReason::kStopToken;
     tally.add(sum);
+    for (const StepRecord& s : t.steps) tally.add_step(s.drafted_depth, s.accepted, s.emitted);
     for (const NodeCount& n : t.nodes) tally.add_node(n.depth, n.rank, n.tested, n.accepted);
   }
   return tally;

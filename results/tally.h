@@ -31,6 +31,9 @@ struct TallyTurn {
   bool first = false, stop_token = false;
 };
 
+// Sums over its steps; of a server's answer what the server counted, and 0 where it does not say.
+TallyTurn counters_of(const TurnRecord& turn);
+
 struct Tally {
   TallySums sums = {};
   // By drafted depth and outcome: how many steps. The outcome is 2 * accepted, and 1 more where the

@@ -1,6 +1,9 @@
 #include "results/turn_rows.h"
 
 #include <bit>
+#include <nlohmann/json.hpp>
+
+#include "results/tally.h"
 
 namespace evalrun::results {
 
@@ -16,37 +19,32 @@ Statement& TurnRows::prepared(sqlite3* db, Slot& slot, std::string_view sql) {
 }
 
 void TurnRows::forget_statements() {
-  for (Slot* slot : {&turn_, &step_, &node_, &divergence_, &batch_turn_, &batch_step_})
+  for (Slot* slot :
+       {&turn_, &step_, &node_, &divergence_, &batch_turn_, &batch_step_, &endpoint_turn_})
     slot->reset();
 }
 
 void TurnRows::insert(sqlite3* db, int64_t generation_id, size_t index, const TurnRecord& t,
                       const std::string& text, int64_t batch_call) {
-  StepRecord sum{.rows = 0, .target_forwards = 0};
-  int64_t undrafted = 0;
-  for (const StepRecord& s : t.steps) {
-    sum.rows += s.rows, sum.drafted += s.drafted, sum.drafted_depth += s.drafted_depth;
-    sum.accepted += s.accepted, sum.emitted += s.emitted;
-    sum.target_forwards += s.target_forwards, undrafted += s.drafted == 0 ? 1 : 0;
-    sum.draft_ns += s.draft_ns, sum.verify_ns += s.verify_ns;
-    sum.commit_ns += s.commit_ns, sum.other_ns += s.other_ns;
-  }
+  const TallyTurn sum = counters_of(t);
+  int64_t commit_ns = 0, other_ns = 0;
+  for (const StepRecord& s : t.steps) commit_ns += s.commit_ns, other_ns += s.other_ns;
   Statement& row = prepared(
       db, turn_,
       "INSERT INTO turn (generation_id, idx, n_prompt_tokens, n_tokens, n_steps, drafted, "
       "drafted_depth, accepted, emitted, target_forwards, rows, undrafted, draft_ns, "
       "verify_ns, commit_ns, other_ns, prefill_ns, draft_prefill_ns, decode_ns, stop, text, "
       "tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-  row << generation_id << static_cast<int64_t>(index) << t.n_prompt_tokens
-      << static_cast<int64_t>(t.tokens.size()) << static_cast<int64_t>(t.steps.size())
-      << sum.drafted << sum.drafted_depth << sum.accepted << sum.emitted << sum.target_forwards
-      << sum.rows << undrafted << sum.draft_ns << sum.verify_ns << sum.commit_ns << sum.other_ns
-      << t.prefill_ns << t.draft_prefill_ns << t.decode_ns << std::string(to_string(t.stop))
-      << text;
+  row << generation_id << static_cast<int64_t>(index) << t.n_prompt_tokens << sum.n_tokens
+      << sum.n_steps << sum.drafted << sum.drafted_depth << sum.accepted << sum.emitted
+      << sum.target_forwards << sum.rows << sum.undrafted << sum.draft_ns << sum.verify_ns
+      << commit_ns << other_ns << t.prefill_ns << t.draft_prefill_ns << t.decode_ns
+      << std::string(to_string(t.stop)) << text;
   row.blob(token_blob(t.tokens)).run();
   const int64_t turn_id = sqlite3_last_insert_rowid(db);
   insert_steps(db, turn_id, t);
   if (t.batch) insert_batch(db, turn_id, *t.batch, batch_call);
+  if (t.endpoint) insert_endpoint(db, turn_id, *t.endpoint);
 }
 
 void TurnRows::insert_steps(sqlite3* db, int64_t turn_id, const TurnRecord& t) {
@@ -84,6 +82,20 @@ void TurnRows::insert_batch(sqlite3* db, int64_t turn_id, const BatchTurnRecord&
          << s.ns << s.gap_ns;
     step.run();
   }
+}
+
+void TurnRows::insert_endpoint(sqlite3* db, int64_t turn_id, const EndpointTurnRecord& server) {
+  nlohmann::json arrivals = nlohmann::json::array();
+  for (const EndpointArrival& a : server.arrivals)
+    arrivals.push_back(nlohmann::json::array({a.ns, a.tokens}));
+  Statement& turn =
+      prepared(db, endpoint_turn_,
+               "INSERT INTO endpoint_turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  turn << turn_id << server.first_token_ns << server.total_ns << server.attempts << server.prompt_ms
+       << server.decode_ms << server.prompt_tokens << server.cached_tokens << server.new_tokens
+       << server.drafted << server.accepted << server.drafts << server.target_steps
+       << arrivals.dump();
+  turn.run();
 }
 
 }  // namespace evalrun::results

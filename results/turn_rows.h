@@ -30,9 +30,10 @@ class TurnRows {
   Statement& prepared(sqlite3* db, Slot& slot, std::string_view sql);
   void insert_steps(sqlite3* db, int64_t turn_id, const TurnRecord& turn);
   void insert_batch(sqlite3* db, int64_t turn_id, const BatchTurnRecord& batch, int64_t call);
+  void insert_endpoint(sqlite3* db, int64_t turn_id, const EndpointTurnRecord& server);
 
   const std::string& path_;
-  Slot turn_, step_, node_, divergence_, batch_turn_, batch_step_;
+  Slot turn_, step_, node_, divergence_, batch_turn_, batch_step_, endpoint_turn_;
 };
 
 }  // namespace evalrun::results

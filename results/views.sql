@@ -351,12 +351,30 @@ JOIN turn t ON t.generation_id = g.id
 LEFT JOIN batch_turn b ON b.turn_id = t.id
 WHERE g.status = 'ok';
 
+-- What servers counted of their finished turns, beside what their client saw.
+CREATE VIEW v_endpoint_turn AS
+SELECT g.run_id, g.arm_id, g.prompt_id, p.task, g.id AS generation_id, t.idx AS turn, g.fault,
+       t.n_tokens, e.attempts, e.first_token_ns, t.decode_ns, e.prompt_ms, e.decode_ms,
+       t.n_prompt_tokens, e.prompt_tokens, e.cached_tokens, e.new_tokens,
+       e.drafted, e.accepted, e.target_steps,
+       1.0 * max(t.n_tokens - 1, 0) / nullif(e.target_steps, 0) AS tau,
+       1.0 * e.accepted / nullif(e.drafted, 0) AS alpha_draft
+FROM generation g
+JOIN prompt p ON p.id = g.prompt_id
+JOIN turn t ON t.generation_id = g.id
+JOIN endpoint_turn e ON e.turn_id = t.id
+WHERE g.status = 'ok';
+
 -- What the accounting rules forbid; empty when all is well. One row per offending turn.
 CREATE VIEW v_accounting AS
 SELECT g.run_id, g.arm_id, g.id AS generation_id, t.idx AS turn, g.fault,
        CASE
          WHEN t.emitted <> max(t.n_tokens - 1, 0) THEN 'steps emitted another number of tokens'
          WHEN length(t.tokens) <> 4 * t.n_tokens THEN 'token blob of another length'
+         -- A server's answer: its steps are pieces, and its counters are the server's.
+         WHEN EXISTS (SELECT 1 FROM endpoint_turn e WHERE e.turn_id = t.id)
+           THEN CASE WHEN coalesce(sum(s.emitted), 0) <> t.emitted
+                     THEN 'pieces have another number of tokens' END
          WHEN coalesce(sum(s.emitted), 0) <> t.emitted OR coalesce(sum(s.accepted), 0) <> t.accepted
            OR coalesce(sum(s.drafted), 0) <> t.drafted OR count(s.idx) <> t.n_steps
            OR coalesce(sum(s.rows), 0) <> t.rows OR coalesce(sum(s.drafted = 0), 0) <> t.undrafted

@@ -37,6 +37,7 @@ results::ArmRecord record_of(const ArmInfo& a) {
 // What an arm and its reference must share. The planner gives all arms the same; a file may say
 // otherwise.
 void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
+  if (is_server(arm) || is_server(reference)) return;  // what is behind one, nobody knows
   const auto check = [&](const char* what, const std::string& own, const std::string& other) {
     if (own == other) return;
     throw base::Error(base::ExitCode::kEnvironment,
@@ -52,6 +53,13 @@ void check_engine_mode(const ArmInfo& arm, const ArmInfo& reference) {
   check("KV cache", arm.kv_cache ? "on" : "off", reference.kv_cache ? "on" : "off");
   for (const char* name : {"kv_dtype", "bits", "replay", "sampler", "batch_mode"})
     check(name, arm_setting(arm, name), arm_setting(reference, name));
+}
+
+// As it called its model when the run began.
+std::string model_of_server(const ArmInfo& arm, const RunInfo& run) {
+  const auto found =
+      run.environment.find(fmt::format("endpoint.{}.model", arm_setting(arm, "endpoint")));
+  return found == run.environment.end() ? "" : found->second;
 }
 
 RunInfo load_info(const results::ResultStore& store, int64_t run_id) {
@@ -107,6 +115,8 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
         data.arms.push_back(std::move(a));
         return true;
       });
+  for (ArmInfo& a : data.arms)
+    if (is_server(a) && a.model.empty()) a.model = model_of_server(a, data.run);
   for (const ArmInfo& a : data.arms)
     if (const ArmInfo* reference = data.reference(a)) check_engine_mode(a, *reference);
   for (ArmInfo& a : data.arms)

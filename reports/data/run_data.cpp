@@ -115,8 +115,10 @@ bool synthetic(const ArmInfo& arm) { return !arm_setting(arm, "synthetic").empty
 
 Standing standing(const ArmInfo& arm) {
   if (synthetic(arm)) return Standing::kSynthetic;
-  return arm.lossy() ? Standing::kLossy : Standing::kLossless;
+  return arm.lossy() && !is_server(arm) ? Standing::kLossy : Standing::kLossless;
 }
+
+bool is_server(const ArmInfo& arm) { return arm.method == results::kEndpointMethod; }
 
 bool replayed(const ArmInfo& arm) { return !arm_setting(arm, "replay").empty(); }
 

@@ -159,9 +159,14 @@ std::string varying_steps(const ArmInfo& arm);
 // Whether an arm drafts by an acceptance that was set, from a text that no method can know: it says
 // what a method could reach, and is ranked with none.
 bool synthetic(const ArmInfo& arm);
-// Where an arm stands among those of its batch, and below what line.
+// Where an arm stands among those of its batch, and below what line. Servers stand among the first,
+// but are not ranked.
 enum class Standing { kLossless, kLossy, kSynthetic };
 Standing standing(const ArmInfo& arm);
+
+// Whether an arm is a server that was measured over HTTP. Its steps are pieces of its answer, its
+// counters the server's, and it promises nothing.
+bool is_server(const ArmInfo& arm);
 
 // Whether an arm was made to follow its reference's text: then that it has the same tokens is by
 // force.

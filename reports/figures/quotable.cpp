@@ -21,7 +21,8 @@ std::vector<std::string> too_noisy(const Report& report, const std::string& data
   std::vector<std::string> reasons;
   for (const ReportRow& r : report.rows)
     if (r.dataset == dataset && is_too_noisy(r))
-      reasons.push_back(fmt::format("plain decoding{} against itself gives {}",
+      reasons.push_back(fmt::format("{}{} against itself gives {}",
+                                    is_server(r.arm) ? r.reference : "plain decoding",
                                     r.arm.batch > 1 ? fmt::format(" at batch {}", r.arm.batch) : "",
                                     number(r.speed.speedup, 2)));
   return reasons;

@@ -17,6 +17,7 @@
 #include "reports/figures/gpu_use.h"
 #include "reports/figures/quality.h"
 #include "reports/figures/run_counts.h"
+#include "results/endpoint_queries.h"
 
 namespace evalrun::reports {
 
@@ -156,6 +157,7 @@ struct ReportRow {
   // Label of the arm that speedup, what explains it and same tokens are against
   // (RunData::reference); "" without one, and where the arm is its own.
   std::string reference;
+  bool against_server = false;  // that arm is one: it promises no tokens
   RowCounts counts;
   SpeedFigures speed;
   std::optional<Ranking> ranking;  // absent for arms that are not to be ranked, and for one prompt
@@ -166,8 +168,9 @@ struct ReportRow {
   LoopCounts loops;
   std::optional<ReplayCounts> replay;
   std::optional<GpuUse> gpu;
-  std::optional<EnergyUse> energy;    // of its board, or of the processor
-  std::optional<BatchFigures> batch;  // in runs with a batch above 1
+  std::optional<results::EndpointTotals> server;  // of an arm that is one, over all data sets
+  std::optional<EnergyUse> energy;                // of its board, or of the processor
+  std::optional<BatchFigures> batch;              // in runs with a batch above 1
 };
 
 }  // namespace evalrun::reports

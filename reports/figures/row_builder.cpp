@@ -117,6 +117,7 @@ Aggregates load_aggregates(const results::ResultStore& store, const RunData& dat
   a.quality = read_scores(store, data, control);
   a.gpu = GpuTotals(store, data);
   a.energy = EnergyTotals(store, data);
+  a.servers = results::endpoint_totals(store, data.run.id);
   if (std::any_of(data.arms.begin(), data.arms.end(), replayed))
     store.query(
         "SELECT arm_id, task, asked, differing, near_ties, largest_gap FROM v_divergence "
@@ -164,6 +165,7 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
   } else {
     const bool against_itself = reference->id == arm.id;
     if (!against_itself) r.reference = reference->label;
+    r.against_server = is_server(*reference);
     const ArmCells* base = &cells(*reference, tasks);
     std::set<PromptSample> looping;
     if (looping_.contains(arm.id) || looping_.contains(reference->id))
@@ -175,8 +177,10 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
     }
     pairs = pair_columns(*own, *base, estimator_, arm.batch);
     r.speed = speed(pairs, against_itself);
-    r.why = reasons(pairs);
+    if (knows_steps(arm) && knows_steps(*reference)) r.why = reasons(pairs);
   }
+  if (const auto server = aggregates_.servers.find(arm.id); server != aggregates_.servers.end())
+    r.server = server->second;
   r.counts = counts(arm, *own, tasks);
   r.counts.prompts =
       reference == nullptr ? prompts_in(*own) : static_cast<int64_t>(pairs.prompts.size());
@@ -185,7 +189,7 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
   if (arm.batch == 1)
     r.speed.first_token_ms = ratio(pairs.method.first_token_ns, 1e6 * pairs.method.answers);
   r.acceptance = acceptance(arm, pairs.method, *own, tasks);
-  if (arm.batch == 1) r.why.bandwidth = bandwidth(pairs.method);
+  if (arm.batch == 1 && !is_server(arm)) r.why.bandwidth = bandwidth(pairs.method);
   r.same_tokens = same_tokens(arm, tasks);
   r.replay = replay(arm, tasks);
   const auto kept = [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); };
@@ -281,6 +285,10 @@ SpeedFigures RowBuilder::speed(const PairColumns& pairs, bool against_itself) co
 Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const ArmCells& own,
                                   const Tasks& tasks) const {
   Acceptance a;
+  if (!knows_steps(arm)) {
+    a.emitted = c.emitted;
+    return a;
+  }
   a.steps = c.steps, a.drafted = c.drafted, a.drafted_depth = c.drafted_depth;
   a.accepted = c.accepted, a.emitted = c.emitted, a.target_forwards = c.target_forwards;
   a.rows = c.rows, a.undrafted = c.undrafted;
@@ -298,7 +306,17 @@ Acceptance RowBuilder::acceptance(const ArmInfo& arm, const Counters& c, const A
   a.alpha_share = ratio(c.accepted, c.emitted);
   a.by_node = acceptance_by_node(arm, tasks);
   a.by_depth = acceptance_by_depth(joined(aggregates_.counts.steps, arm, tasks), a.by_node);
+  if (is_server(arm)) {  // it tells of no row, and of no step by itself
+    a.rows_per_step = a.no_draft = std::nullopt;
+    a.by_depth.clear();
+  }
   return a;
+}
+
+bool RowBuilder::knows_steps(const ArmInfo& arm) const {
+  if (!is_server(arm)) return true;
+  const auto totals = aggregates_.servers.find(arm.id);
+  return totals != aggregates_.servers.end() && totals->second.with_steps == totals->second.turns;
 }
 
 std::optional<Estimate> RowBuilder::tau(const ArmInfo& arm, const ArmCells& own) const {
@@ -404,6 +422,7 @@ std::optional<base::Interval> factors(const std::optional<base::Interval>& logs)
 // had to.
 bool may_be_ranked(const ReportRow& r, const ArmInfo& baseline) {
   if (r.arm.id == baseline.id) return true;
+  if (is_server(r.arm)) return false;
   const bool other_tokens =
       promises_tokens(r.arm) && r.same_tokens.share && *r.same_tokens.share < 1;
   return r.arm.role == "method" && standing(r.arm) == Standing::kLossless && !other_tokens &&

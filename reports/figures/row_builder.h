@@ -14,6 +14,7 @@
 #include "reports/figures/quality.h"
 #include "reports/figures/report_options.h"
 #include "reports/figures/report_row.h"
+#include "results/endpoint_queries.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -25,6 +26,7 @@ struct Aggregates {
   std::map<ArmTask, ReplayCounts> replays;
   GpuTotals gpu;
   EnergyTotals energy;
+  std::map<int64_t, results::EndpointTotals> servers;  // by arm
 };
 Aggregates load_aggregates(const results::ResultStore& store, const RunData& data,
                            const ArmInfo* control, bool step_detail);
@@ -56,6 +58,8 @@ class RowBuilder {
   SpeedFigures speed(const PairColumns& pairs, bool against_itself) const;
   Acceptance acceptance(const ArmInfo& arm, const Counters& counters, const ArmCells& own,
                         const Tasks& tasks) const;
+  // Whether its steps are counted: not of servers that do not tell of each answer.
+  bool knows_steps(const ArmInfo& arm) const;
   std::optional<Estimate> tau(const ArmInfo& arm, const ArmCells& own) const;
   std::vector<NodeAcceptance> acceptance_by_node(const ArmInfo& arm, const Tasks& tasks) const;
   std::optional<double> bandwidth(const Counters& counters) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,7 @@ class OutputChecks {
   void check_accounting();
   void check_repeats();
   void check_lossless();
+  const ArmInfo* plain_of(const ArmInfo& arm) const;
   void check_replay();
   void add(GateCheck v) { checks_.push_back(std::move(v)); }
   std::string fault_filter() const {
@@ -89,8 +91,11 @@ void OutputChecks::check_accounting() {
 
 void OutputChecks::check_repeats() {
   std::map<int64_t, int64_t> unstable;
+  std::set<int64_t> servers;  // their pieces differ, and they promise nothing
+  for (const ArmInfo& a : run_.arms)
+    if (is_server(a)) servers.insert(a.id);
   for (const SampleRow& s : run_.samples)
-    if (!s.stable) ++unstable[s.arm_id];
+    if (!s.stable && !servers.contains(s.arm_id)) ++unstable[s.arm_id];
   for (const ArmInfo& a : run_.arms)
     // Arms that carry state are checked by the tokens of their median repeats only, below.
     if (unstable.contains(a.id) && varying_steps(a) != "carry state")
@@ -104,11 +109,21 @@ void OutputChecks::check_repeats() {
                    static_cast<int64_t>(run_.samples.size())));
 }
 
+// What tokens are compared with: where a server is the baseline, plain decoding by this program,
+// null where that was not measured.
+const ArmInfo* OutputChecks::plain_of(const ArmInfo& arm) const {
+  const ArmInfo* reference = run_.reference(arm);
+  if (reference == nullptr || !is_server(*reference)) return reference;
+  for (const ArmInfo& a : run_.arms)
+    if (a.method == "ar" && a.role != "aa" && a.batch == arm.batch) return &a;
+  return nullptr;
+}
+
 // Outputs of a method that promises it equal the run's own plain decoding of the same model, token
 // by token.
 void OutputChecks::check_lossless() {
   for (const ArmInfo& a : run_.arms) {
-    const ArmInfo* plain = run_.reference(a);
+    const ArmInfo* plain = plain_of(a);
     if (plain == nullptr || a.id == plain->id || !promises_tokens(a)) continue;
     if (replayed(a)) continue;  // same tokens by force: check_replay()
     if (plain->model_hash != a.model_hash) {

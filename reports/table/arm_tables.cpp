@@ -33,8 +33,9 @@ Table memory_table(const Report& report) {
                       metric_column("KV", "kv_bytes"),
                       metric_column("peak memory", "peak_bytes")}};
   for (const ArmInfo* a : arms_of(report))
-    t.rows.push_back({a->label, bytes_text(a->weight_bytes), bytes_text(a->extra_parameter_bytes),
-                      bytes_text(a->kv_bytes), bytes_text(a->peak_bytes)});
+    if (!is_server(*a))
+      t.rows.push_back({a->label, bytes_text(a->weight_bytes), bytes_text(a->extra_parameter_bytes),
+                        bytes_text(a->kv_bytes), bytes_text(a->peak_bytes)});
   t.caption =
       "Memory: weights of the target, what the method keeps beside it (adapter, draft model, "
       "datastore), keys and values, most memory of the process.";

@@ -50,6 +50,7 @@ ReportColumn metric_figure(const char* name, const char* metric, int decimals,
 
 Badge lossless_badge(const ArmInfo& arm) {
   if (arm.role == "baseline") return {"baseline"};
+  if (is_server(arm)) return {"server"};
   if (synthetic(arm)) return {"synthetic acceptance", Style::kWarn};
   if (arm.lossless == "none") return {"not lossless", Style::kWarn};
   if (arm.lossless == "both") return {"lossless", Style::kGood};
@@ -83,7 +84,7 @@ Cell same_tokens_cell(const ReportRow& r) {
   if (r.reference.empty()) return "-";
   if (r.replay) return "by force";
   const bool broken = r.same_tokens.share && *r.same_tokens.share < 1 && promises_tokens(r.arm) &&
-                      r.arm.role != "baseline";
+                      r.arm.role != "baseline" && !r.against_server;
   return {percent(r.same_tokens.share, 1), broken                     ? Style::kBad
                                            : r.same_tokens.share == 1 ? Style::kGood
                                                                       : Style::kPlain};

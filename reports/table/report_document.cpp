@@ -16,6 +16,7 @@
 #include "reports/table/comparison_table.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
+#include "reports/table/server_notes.h"
 
 namespace evalrun::reports {
 namespace {
@@ -38,8 +39,9 @@ void add_header(const Report& report, Document& d) {
   d.paragraph(fmt::format(
       "{} · {} · {} · {} · {} · max_new {} · {} · {} · speedup: {} · intervals: 95 %, {}, {}",
       of([](const ReportRow& r) { return r.arm.model; }),
-      of([](const ReportRow& r) { return weights_text(r.arm); }),
-      of([](const ReportRow& r) { return r.arm.isa + setting_text(r.arm, "bits", " "); }),
+      of([](const ReportRow& r) { return weights_text(r.arm); }), of([](const ReportRow& r) {
+        return is_server(r.arm) ? "over HTTP" : r.arm.isa + setting_text(r.arm, "bits", " ");
+      }),
       of([&](const ReportRow& r) { return place_text(run, r.arm); }),
       base::plural(prompts, "prompt"), of([](const ReportRow& r) { return max_new_text(r.arm); }),
       of([](const ReportRow& r) { return sampling_text(r.arm); }),
@@ -77,6 +79,7 @@ std::string tuned_text(const Report& report) {
   std::vector<std::string> arms;  // rows of several data sets say the same
   for (const ReportRow& r : report.rows) {
     if (r.arm.model_hash == base->arm.model_hash) continue;
+    if (is_server(r.arm) || is_server(base->arm)) continue;
     const std::string name = r.reference.empty()
                                  ? r.arm.label
                                  : fmt::format("{} (against {})", r.arm.label, r.reference);
@@ -225,6 +228,7 @@ void add_dataset(const Report& report, const std::string& name, bool with_answer
   if (const std::string text = with_answer ? answer(report, name) : ""; !text.empty())
     d.paragraph(text, true);
   if (!rows.all().empty()) d.table(comparison_table(report, name, rows));
+  if (const std::string note = servers_note(rows); !note.empty()) d.paragraph(note);
   if (const std::string note = overlap_note(rows); !note.empty()) d.paragraph(note);
   if (const std::string note = flatters_note(rows); !note.empty()) d.paragraph(note);
   for (const ReportRow* aa : rows.aa)
@@ -238,6 +242,7 @@ void add_dataset(const Report& report, const std::string& name, bool with_answer
   add_quality(report, name, rows, d);
   if (report.why) d.table(why_table(rows));
   for (const std::string& remark : dataset_remarks(report, name)) d.paragraph(remark);
+  for (const std::string& remark : server_remarks(rows)) d.paragraph(remark);
   add_batches(report, name, d);
 }
 
@@ -250,15 +255,18 @@ Document document(const Report& report) {
   add_header(report, d);
   add_row_cost(report, d);
   for (const std::string& name : datasets) add_dataset(report, name, datasets.size() > 1, d);
-  d.heading("memory");
-  d.table(memory_table(report));
+  if (Table t = memory_table(report); !t.rows.empty()) {
+    d.heading("memory");
+    d.table(std::move(t));
+  }
   if (Table t = gpu_table(report); !t.rows.empty()) {
     d.heading("GPU");
     d.table(std::move(t));
   }
   if (Table t = energy_table(report); !t.rows.empty()) {
-    d.heading(report.rows.front().arm.device == "cpu" ? "energy of the processor and its memory"
-                                                      : "energy of the GPU's board");
+    const bool cpu =
+        any_row(report, [](const ReportRow& r) { return r.energy && r.arm.device == "cpu"; });
+    d.heading(cpu ? "energy of the processor and its memory" : "energy of the GPU's board");
     d.table(std::move(t));
   }
   for (const std::string& remark : run_remarks(report)) d.paragraph(remark);

@@ -24,6 +24,7 @@ std::string dataset_name(const std::string& dataset) {
 }
 
 std::string weights_text(const ArmInfo& arm) {
+  if (is_server(arm)) return "the server's weights";
   return arm.dtype + setting_text(arm, "kv_dtype", ", KV ");
 }
 
@@ -32,10 +33,10 @@ std::string max_new_text(const ArmInfo& arm) {
 }
 
 std::string noise_floor_text(const ReportRow& aa) {
-  return fmt::format(
-      "Noise floor{}: plain decoding against itself gives {}; smaller differences mean nothing.",
-      aa.arm.batch > 1 ? fmt::format(" at batch {}", aa.arm.batch) : "",
-      with_interval(aa.speed.speedup, aa.speed.interval, aa.speed.n_eff, 3));
+  return fmt::format("Noise floor{}: {} against itself gives {}; smaller differences mean nothing.",
+                     aa.arm.batch > 1 ? fmt::format(" at batch {}", aa.arm.batch) : "",
+                     is_server(aa.arm) ? aa.reference : "plain decoding",
+                     with_interval(aa.speed.speedup, aa.speed.interval, aa.speed.n_eff, 3));
 }
 
 std::string sampling_text(const ArmInfo& a) {
@@ -53,6 +54,7 @@ std::string sampling_text(const ArmInfo& a) {
 namespace {
 
 std::string place(const RunInfo& run, const ArmInfo& arm, const std::string& isa) {
+  if (is_server(arm)) return "server";
   return arm.device == "cpu" ? fmt::format("cpu{}, {}", isa, base::plural(arm.threads, "thread"))
                              : fmt::format("{}{}, {}", arm.device, isa, machine_name(run));
 }

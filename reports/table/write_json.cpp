@@ -125,6 +125,17 @@ void add_batch_keys(const ArmInfo& arm, const BatchFigures& b, Json& row) {
   add_length_keys(b.lengths, row);
 }
 
+// How a server was asked; null for other arms.
+Json endpoint_of(const ReportRow& r) {
+  if (!is_server(r.arm)) return {};
+  return {{"api", r.arm.params},
+          {"api_verified", arm_setting(r.arm, "api_verified") == "yes"},
+          {"prompts", arm_setting(r.arm, "prompts")},
+          {"tokens", arm_setting(r.arm, "tokens")},
+          {"prompt_cache", arm_setting(r.arm, "prompt_cache")},
+          {"retries", r.server ? Json(r.server->retries) : Json()}};
+}
+
 Json row_of(const Report& report, const ReportRow& r) {
   Json quality = Json::object();
   for (const auto& [name, q] : r.quality) {
@@ -237,6 +248,7 @@ Json row_of(const Report& report, const ReportRow& r) {
                                            {"shown", results::shown_by(*a.certificate)},
                                            {"created", a.certificate->created}}
                                     : Json()},
+      {"endpoint", endpoint_of(r)},
       {"degenerate", r.loops.degenerate},
       {"cells", r.loops.cells},
       {"degenerate_left_out", report.exclude_degenerate},
@@ -305,7 +317,7 @@ Table report_records(const Report& report) {
     Json flat = Json::object();
     const Json row = row_of(report, r);
     for (const auto& [key, v] : row.items()) {
-      if (key == "acceptance_by_node" || key == "draft_lengths") continue;
+      if (key == "acceptance_by_node" || key == "draft_lengths" || key == "endpoint") continue;
       if (key == "certificate") {
         flat[key] = v.is_null() ? Json() : v["outcome"];
       } else if (key == "training_overlap") {  // "gsm8k 3;mbpp 1"

@@ -114,6 +114,7 @@ struct EndpointReply {
   std::string model;     // as the server named it
   int64_t total_ns = 0;  // from sending to the last byte
   int attempts = 1;      // requests sent; only the last one is timed
+  long status = 0;       // HTTP's, of the last one; 0 = none
   bool ok() const { return fault == EndpointFault::kNone; }
 };
 

@@ -14,6 +14,7 @@
 #include "methods/decode_loop.h"
 #include "methods/method.h"
 #include "results/records.h"
+#include "runners/endpoints/endpoint.h"
 #include "runners/machine/gpu_state.h"
 #include "runners/machine/machine_clock.h"
 #include "runners/machine/processor_energy.h"
@@ -29,6 +30,8 @@ struct RunningArm {
   engine::Session* session = nullptr;
   // The method's objects, one for each answer of a batch.
   std::vector<std::unique_ptr<methods::DecodingMethod>> slots;
+  // Of an arm that is a server; it has neither session nor slots (endpoint_visit.h).
+  std::unique_ptr<Endpoint> endpoint = {};
 
   int batch() const { return planned->record.batch; }
   methods::DecodingMethod& method() const { return *slots.front(); }

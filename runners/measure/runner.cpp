@@ -6,12 +6,10 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
-#include "engine/cost/machine_probes.h"
-#include "engine/devices.h"
-#include "methods/model_draft/vocabulary_map.h"
 #include "runners/machine/environment.h"
 #include "runners/measure/batch_calls.h"
 #include "runners/measure/deferred_scores.h"
+#include "runners/measure/endpoint_visit.h"
 #include "runners/measure/generation.h"
 #include "runners/measure/known_answers.h"
 #include "runners/measure/model_scores.h"
@@ -71,6 +69,8 @@ struct Runner::Impl {
 
   // One generation and its row.
   void measure(const Visit& v);
+  // The same of a server. False: a stop request cut it short.
+  bool measure_server(const Visit& v);
   // The same for pending visits of one block that are decoded together. False: a stop request cut
   // it short.
   bool measure_batch(std::span<const Visit* const> visits);
@@ -79,6 +79,7 @@ struct Runner::Impl {
   void keep(const Visit& v, const results::GenerationRecord& g,
             const std::vector<results::ScoreRecord>& scores);
   base::DeviceFault at_visit(const Visit& v, const base::DeviceFault& fault) const;
+  std::string place_of(const Visit& v) const;  // in the run, for errors that end it
   results::GenerationRecord record_of(const Visit& v) const;
   const Answers& path_of(const Visit& v);
   const Answers* known_answers(const Visit& v);
@@ -119,6 +120,10 @@ Runner::Impl::Impl(const RunPlan& p, const Conversation& c, results::ResultStore
 
 void Runner::Impl::start(const SessionOf& session_of) {
   for (const PlannedArm& planned : plan.arms) {
+    if (planned.endpoint) {
+      arms.push_back({&planned, nullptr, {}});
+      continue;
+    }
     engine::Session& session = session_of(planned.model);
     EVALRUN_CHECK(session.capacity() >= plan.capacity, "session of {} tokens, {} planned",
                   session.capacity(), plan.capacity);
@@ -130,7 +135,9 @@ void Runner::Impl::start(const SessionOf& session_of) {
   next_calls.resize(arms.size());
   store_row_cost();
   store_weight_placement();
-  for (RunningArm& arm : arms) arm.build();
+  connect_endpoints(arms, outcome.run_id, store, clock, options.stop);
+  for (RunningArm& arm : arms)
+    if (arm.session != nullptr) arm.build();
 }
 
 // With the run, so that a report can say what a row cost when it was measured.
@@ -151,9 +158,12 @@ void Runner::Impl::store_row_cost() {
                           fmt::format("{:.0f}", cost.round_trip_ns));
 }
 
-// Of the baseline's session. What EVALRUN_NUMA=auto chose depends on the memory that was free.
+// Of the first arm's session. What EVALRUN_NUMA=auto chose depends on the memory that was free.
 void Runner::Impl::store_weight_placement() {
-  const engine::WeightPlacement placement = arms.front().session->weight_placement();
+  const auto decoded = std::find_if(arms.begin(), arms.end(),
+                                    [](const RunningArm& arm) { return arm.session != nullptr; });
+  if (decoded == arms.end()) return;
+  const engine::WeightPlacement placement = decoded->session->weight_placement();
   if (placement.nodes == 1) return;
   store.add_environment(outcome.run_id, "weight_placement", placement.how);
   if (!placement.refusal.empty())
@@ -163,6 +173,7 @@ void Runner::Impl::store_weight_placement() {
 // By the largest steps of their methods, where it is known what rows cost.
 void Runner::Impl::warn_of_hopeless_arms() {
   for (const RunningArm& running : arms) {
+    if (running.session == nullptr) continue;
     const engine::RowCostTable table = plan.row_cost->of_batch(running.batch());
     if (table.empty() || !has_usual_steps(running.planned->record)) continue;
     const std::string why = hopeless_text(running.planned->record.label,
@@ -197,9 +208,10 @@ void Runner::Impl::measure_pending() {
       outcome.status = RunStatus::kInterrupted;
       return;
     }
-    if (arm(v).record.batch == 1) {
+    const bool single = arm(v).record.batch == 1;
+    if (single && !arm(v).endpoint) {
       measure(v);
-    } else if (!measure_batch(visits)) {
+    } else if (!(single ? measure_server(v) : measure_batch(visits))) {
       outcome.status = RunStatus::kInterrupted;
       return;
     }
@@ -294,6 +306,28 @@ void Runner::Impl::measure(const Visit& v) {
   keep(v, g, scores);
 }
 
+bool Runner::Impl::measure_server(const Visit& v) {
+  results::GenerationRecord g = record_of(v);
+  std::vector<results::ScoreRecord> scores;
+  const int64_t begin = clock.now_ns();
+  try {
+    ask_conversation(plan, conversation, prompt(v), *arms[static_cast<size_t>(v.arm)].endpoint,
+                     clock, g);
+    g.total_ns = clock.now_ns() - begin;
+    scores = score_now(prompt(v), g.texts, options.scoring);
+  } catch (const EndpointStopped&) {
+    return false;
+  } catch (const EndpointGone& gone) {
+    throw EndpointGone(place_of(v), gone.message());
+  } catch (const std::exception& e) {
+    mark_failed(g, e);
+    g.total_ns = clock.now_ns() - begin;
+    scores.clear();
+  }
+  keep(v, g, scores);
+  return true;
+}
+
 bool Runner::Impl::measure_batch(std::span<const Visit* const> visits) {
   const auto arm_index = static_cast<size_t>(visits.front()->arm);
   learn_answers(*visits.front());
@@ -331,12 +365,14 @@ bool Runner::Impl::measure_batch(std::span<const Visit* const> visits) {
 
 // Every generation after it would fail, too: this one is left to the next process.
 base::DeviceFault Runner::Impl::at_visit(const Visit& v, const base::DeviceFault& fault) const {
+  return base::DeviceFault(place_of(v), fault);
+}
+
+std::string Runner::Impl::place_of(const Visit& v) const {
   const bool batch = arm(v).record.batch > 1;
-  return base::DeviceFault(
-      fmt::format("arm {}, prompt {}{} ({} of {} generations are stored)", arm(v).record.label,
-                  prompt(v).record.id, batch ? " and those beside it" : "",
-                  outcome.stored_before + outcome.measured, outcome.planned),
-      fault);
+  return fmt::format("arm {}, prompt {}{} ({} of {} generations are stored)", arm(v).record.label,
+                     prompt(v).record.id, batch ? " and those beside it" : "",
+                     outcome.stored_before + outcome.measured, outcome.planned);
 }
 
 void Runner::Impl::keep(const Visit& v, const results::GenerationRecord& g,
@@ -344,7 +380,7 @@ void Runner::Impl::keep(const Visit& v, const results::GenerationRecord& g,
   const auto arm_index = static_cast<size_t>(v.arm);
   store.add_generation(outcome.run_id, arm_ids[arm_index],
                        prompt_ids[static_cast<size_t>(v.prompt)], g, scores);
-  note_bytes(arm_index);
+  if (arms[arm_index].session != nullptr) note_bytes(arm_index);
   ++outcome.measured;
   if (g.status != "ok") ++outcome.failed;
   progress().generation_done(arm(v).record.label, prompt(v).record.id, g.status != "ok");
@@ -419,6 +455,8 @@ RunOutcome Runner::run(const SessionOf& session_of) {
   r.start(session_of);
   r.warn_of_hopeless_arms();
   warm_up(r.plan, r.pending, r.decoder, r.clock, r.arms, r.progress(), r.options.stop);
+  warm_up_endpoints(r.plan, r.conversation, r.pending, r.arms, r.clock, r.progress(),
+                    r.options.stop);
   r.progress().begin(pending(), r.outcome.stored_before);
   const CpuTimes before = read_cpu_times();
   r.measure_pending();
@@ -433,64 +471,6 @@ RunOutcome Runner::run(const SessionOf& session_of) {
 RunOutcome Runner::finish_without_measuring() {
   EVALRUN_CHECK(impl_->pending.empty(), "{} generations are pending", impl_->pending.size());
   return impl_->finish(nullptr);
-}
-
-void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
-                      const RunnerOptions& options) {
-  if (options.row_cost_seconds <= 0) return;
-  *plan.row_cost = obtain_row_cost({.model = request.target,
-                                    .session = planned_session(request, plan),
-                                    .cache_file = options.row_cost_cache,
-                                    .seconds = options.row_cost_seconds,
-                                    .batches = plan.suite.batches.sizes});
-  if (engine::is_gpu(planned_session(request, plan).device)) return;  // its memory is not probed
-  // Of larger models a part: what is beyond every cache is read alike.
-  constexpr size_t kMostProbed = size_t{256} << 20;
-  // Enough passes over either: one over a small model takes microseconds.
-  const double seconds = request.target->streamed_bytes() < (size_t{16} << 20) ? 0.02 : 0.2;
-  plan.row_cost->forward_bytes = static_cast<int64_t>(request.target->streamed_bytes());
-  plan.row_cost->read_bandwidth =
-      engine::read_bandwidth(std::min(request.target->streamed_bytes(), kMostProbed),
-                             planned_session(request, plan).n_threads, seconds);
-}
-
-namespace {
-
-std::vector<std::string> arms_of_few_common_tokens(const RunPlan& plan) {
-  std::vector<std::string> arms;
-  for (const PlannedArm& arm : plan.arms) {
-    const auto few = arm.record.settings.find(methods::kFewTokensSetting);
-    if (few != arm.record.settings.end())
-      arms.push_back(fmt::format("{}: {}", arm.record.label, few->second));
-  }
-  return arms;
-}
-
-}  // namespace
-
-RunOutcome run_plan(const PlanRequest& request, const RunPlan& plan, results::ResultStore& store,
-                    base::Clock& clock, const RunnerOptions& options) {
-  const Conversation conversation(*request.target);
-  if (options.progress != nullptr)
-    for (const std::string& method : plan.left_out) options.progress->left_out(method);
-  Runner runner(plan, conversation, store, clock, options);
-  if (runner.pending() == 0 && !runner.asks_models()) return runner.finish_without_measuring();
-  if (options.turns != nullptr) {
-    options.turns->announce(runner.pending(), plan.suite.repeats * plan.suite.samples);
-    if (!options.turns->next())
-      throw base::Error(base::ExitCode::kInterrupted, "interrupted: no turn was given");
-  }
-  if (runner.pending() > 0) measure_row_cost(request, plan, options);
-  ModelSessions sessions(planned_session(request, plan));
-  RunOutcome outcome =
-      runner.run([&](const auto& model) -> engine::Session& { return sessions.of(model); });
-  outcome.few_common_tokens = arms_of_few_common_tokens(plan);
-  return outcome;
-}
-
-RunOutcome run_suite(const PlanRequest& request, results::ResultStore& store, base::Clock& clock,
-                     const RunnerOptions& options) {
-  return run_plan(request, make_plan(request), store, clock, options);
 }
 
 }  // namespace evalrun::runners

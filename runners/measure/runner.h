@@ -61,8 +61,8 @@ class Runner {
   // is measured and must have capacity >= plan.capacity, and a sequence for each slot of the
   // largest batch. A session serves all arms of its model, reset in between. A generation that
   // throws becomes a row with status "failed: ...", in a batch all that are under way do, and the
-  // run goes on; errors of the store and a DeviceFault end the run (nothing stored is lost, and the
-  // generation at hand is measured when the run is resumed).
+  // run goes on; errors of the store, a DeviceFault and a server that is gone end the run (nothing
+  // stored is lost, and the generation at hand is measured when the run is resumed).
   RunOutcome run(const SessionOf& session_of);
   // The same for a plan whose arms all decode one model.
   RunOutcome run(engine::Session& session);
@@ -78,8 +78,8 @@ class Runner {
 // Fills in plan.row_cost, tables of all batches and the speed of memory included, for the planned
 // session of the request's target, from the cache or by measuring; a tuned target has the same
 // shape, so that it costs the same. Call before any session exists: its idle threads would be in
-// the way. Fails by a DeviceFault alone; without a table the run is the same, and
-// plan.row_cost->problem says why there is none.
+// the way. Nothing where all arms are servers. Fails by a DeviceFault alone; without a table the
+// run is the same, and plan.row_cost->problem says why there is none.
 void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                       const RunnerOptions& options);
 

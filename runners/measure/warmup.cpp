@@ -123,12 +123,15 @@ void warm_up(const RunPlan& plan, const std::vector<const Visit*>& pending,
              GenerationDecoder& decoder, base::Clock& clock, std::vector<RunningArm>& arms,
              ProgressSink& progress, const std::function<bool()>& stop) {
   WarmUp warm(plan, pending, decoder, clock, stop);
+  bool first = true;
   for (RunningArm& arm : arms) {
+    if (arm.endpoint != nullptr) continue;  // warm_up_endpoints()
     if (plan.suite.warmup != 0) progress.warming_up(arm.planned->record.label);
     if (plan.suite.warmup >= 0)
       warm.fixed(arm);
     else
-      warm.until_steady(arm, &arm == &arms.front());
+      warm.until_steady(arm, first);
+    first = false;
   }
 }
 

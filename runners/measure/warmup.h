@@ -23,8 +23,9 @@ class SteadyState {
   std::vector<int64_t> times_;
 };
 
-// Warms up every arm as the plan's suite says. `stop` may be empty. A method that fails here fails
-// again in its first measured generation, where the failure is stored; a DeviceFault is thrown.
+// Warms up every arm that is decoded here as the plan's suite says. `stop` may be empty. A method
+// that fails here fails again in its first measured generation, where the failure is stored; a
+// DeviceFault is thrown.
 void warm_up(const RunPlan& plan, const std::vector<const Visit*>& pending,
              GenerationDecoder& decoder, base::Clock& clock, std::vector<RunningArm>& arms,
              ProgressSink& progress, const std::function<bool()>& stop);

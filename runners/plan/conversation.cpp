@@ -74,6 +74,14 @@ std::string Conversation::decode(std::span<const int32_t> ids) const {
   return tokenizer_.decode(ids, /*skip_special=*/true);
 }
 
+std::vector<size_t> Conversation::text_ends(std::span<const int32_t> ids) const {
+  std::vector<size_t> ends;
+  size_t bytes = 0;
+  for (const int32_t id : ids)
+    ends.push_back(bytes += tokenizer_.token_bytes(id, /*skip_special=*/true).size());
+  return ends;
+}
+
 std::optional<methods::StopText> Conversation::stop_text(const datasets::Prompt& prompt) const {
   if (prompt.stop.empty()) return std::nullopt;
   return methods::StopText(tokenizer_, {prompt.stop.strings, prompt.stop.closing_brace});

@@ -31,6 +31,8 @@ class Conversation {
   std::vector<int32_t> encode_answer(const std::string& text) const;
   // The answer as text: special tokens skipped, invalid UTF-8 replaced.
   std::string decode(std::span<const int32_t> ids) const;
+  // After each token, bytes of the answer's text so far; special tokens have none.
+  std::vector<size_t> text_ends(std::span<const int32_t> ids) const;
   const std::vector<int32_t>& stop_ids() const { return tokenizer_.stop_ids(); }
   // Watches answers to `prompt`; nothing when it has no stop rules.
   std::optional<methods::StopText> stop_text(const datasets::Prompt& prompt) const;

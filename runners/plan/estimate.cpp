@@ -114,8 +114,9 @@ std::vector<StepPrice> step_prices(const RunPlan& plan) {
   std::vector<StepPrice> prices;
   if (plan.row_cost->table.empty()) return prices;
   for (const PlannedArm& arm : plan.arms)
-    prices.push_back(
-        price_of(arm.build()->largest_step(), plan.row_cost->of_batch(arm.record.batch)));
+    prices.push_back(arm.endpoint ? StepPrice{}
+                                  : price_of(arm.build()->largest_step(),
+                                             plan.row_cost->of_batch(arm.record.batch)));
   return prices;
 }
 

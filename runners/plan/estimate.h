@@ -46,8 +46,8 @@ std::optional<double> acceptance_needed(const StepPrice& price);
 // arm.
 inline constexpr double kHopelessAcceptance = 0.9;  // more is needed
 std::string hopeless_text(const std::string& label, const StepPrice& price);
-// Of every arm, whose method is built for it, by what rows cost at its batch; empty where
-// plan.row_cost has no table.
+// Of every arm, whose method is built for it, by what rows cost at its batch; of a server nothing
+// is known. Empty where plan.row_cost has no table.
 std::vector<StepPrice> step_prices(const RunPlan& plan);
 
 // Seconds of one prompt in all arms, repeats and samples when every answer has full length and

@@ -25,7 +25,8 @@ void describe_run(const PlanRequest& request, const std::set<std::string>& evalu
                   RunPlan& plan) {
   results::RunRecord& run = plan.run;
   run.environment.merge(capture_environment());
-  run.environment.merge(gpu_environment(plan.arms.front().record.device));
+  if (const PlannedArm* decoded = first_decoded(plan))
+    run.environment.merge(gpu_environment(decoded->record.device));
   run.environment["model_path"] = request.target->path();
   run.environment["model_hash"] = request.target->hash();
   if (request.draft != nullptr) run.environment["draft_path"] = request.draft->path();

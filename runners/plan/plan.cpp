@@ -1,17 +1,28 @@
 #include "runners/plan/plan.h"
 
 #include <cmath>
+#include <utility>
+
+#include "engine/session_options.h"
 
 namespace evalrun::runners {
+
+const PlannedArm* first_decoded(const RunPlan& plan) {
+  for (const PlannedArm& arm : plan.arms)
+    if (!arm.endpoint) return &arm;
+  return nullptr;
+}
 
 engine::SessionOptions planned_session(const PlanRequest& request, const RunPlan& plan) {
   engine::SessionOptions options = request.session;
   options.max_tokens = plan.capacity;
   options.n_sequences = plan.suite.batches.largest();
   options.kv_cache = request.suite.kv_cache;
-  options.n_threads = plan.arms.front().record.threads;
-  options.isa = plan.arms.front().record.isa;
-  options.device = plan.arms.front().record.device;
+  const PlannedArm* decoded = first_decoded(plan);
+  if (decoded == nullptr) return engine::resolve_engine(std::move(options));
+  options.n_threads = decoded->record.threads;
+  options.isa = decoded->record.isa;
+  options.device = decoded->record.device;
   return options;
 }
 

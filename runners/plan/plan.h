@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "methods/draft_rule.h"
 #include "methods/method.h"
 #include "results/records.h"
+#include "runners/endpoints/endpoint.h"
 #include "runners/machine/build_info.h"
 #include "runners/machine/row_cost_cache.h"
 #include "runners/plan/conversation.h"
@@ -50,12 +52,16 @@ struct PlannedArm {
   std::function<methods::SampledAnswers(const engine::SamplingParams&)> sampled = {};
   KeptByArm kept = {};        // in plans with a batch above 1
   bool needs_answer = false;  // methods::MethodInfo
+  // A server instead of a method: `model` gives tokenizer and prompts alone, and there is no build.
+  std::optional<EndpointSpec> endpoint = {};
+  std::function<std::unique_ptr<Endpoint>(const EndpointTools&)> connect = {};
 };
 
 struct RunPlan {
   Suite suite;
   results::RunRecord run;
-  // Methods as in the suite, each at every batch size; and plain decoding of each tuned target
+  // In a suite with endpoints: the baseline, its A/A arm, other servers, methods. Else
+  // methods as in the suite, each at every batch size; and plain decoding of each tuned target
   // before the first method that decodes it, unless the suite has it already. Plain decoding of
   // each size is a baseline, that of the smallest comes first.
   std::vector<PlannedArm> arms;
@@ -82,6 +88,9 @@ struct PlanRequest {
   std::string label, command;
   std::string nonce;  // not empty: a run of its own although the configuration is an old one's
   std::map<std::string, std::string> faults;  // arm label -> fault (methods/faults.h); tests only
+  // Tests hand in servers of their own.
+  std::function<std::unique_ptr<Endpoint>(const EndpointSpec&, const EndpointTools&)> connect =
+      make_endpoint;
 };
 
 // Throws usage_error and data_error: unknown names, unreadable data, a prompt longer than the
@@ -89,6 +98,8 @@ struct PlanRequest {
 // device's memory cannot hold; `auto` without a choice that holds (runners/plan/auto_method.h). The
 // plan's suite has what `auto` stands for in its place.
 RunPlan make_plan(const PlanRequest& request);
+// The first arm that is decoded here; null where all are servers.
+const PlannedArm* first_decoded(const RunPlan& plan);
 // The session the plan was made for, defaults resolved: a sequence for each slot of the largest
 // batch, of which an arm of batch B uses 0 to B - 1.
 engine::SessionOptions planned_session(const PlanRequest& request, const RunPlan& plan);

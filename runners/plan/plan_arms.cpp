@@ -4,7 +4,9 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string_view>
 
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "engine/session_options.h"
@@ -13,6 +15,8 @@
 #include "methods/speculative_method.h"
 #include "runners/machine/environment.h"
 #include "runners/plan/batch_memory.h"
+#include "runners/plan/endpoint_arm.h"
+#include "runners/plan/suite_endpoints.h"
 
 namespace evalrun::runners {
 namespace {
@@ -42,6 +46,9 @@ class ArmPlanner {
   void add_all();
 
  private:
+  void add_methods();
+  void add_beside_servers();
+  void add_server(const EndpointSpec& spec, const std::string& role);
   void add_optional(const std::string& method);
   void add_arm(const std::string& text, const std::string& role, int batch);
   bool has_arm(const std::function<bool(const results::ArmRecord&)>& f) const;
@@ -51,6 +58,7 @@ class ArmPlanner {
       const methods::MethodSpec& spec, const methods::MethodBuildContext& context) const;
   engine::SessionOptions session_options() const;
   void describe_engine(const engine::Model& model, int batch, results::ArmRecord& r) const;
+  void describe_suite(results::ArmRecord& r) const;
   void shorten_labels();
   void plant_faults();
   void name_choice();
@@ -62,6 +70,18 @@ class ArmPlanner {
 };
 
 void ArmPlanner::add_all() {
+  if (request_.suite.endpoints.empty())
+    add_methods();
+  else
+    add_beside_servers();
+  for (const std::string& method : request_.suite.optional_methods) add_optional(method);
+  shorten_labels();
+  plant_faults();
+  name_choice();
+  check_engine_mode();
+}
+
+void ArmPlanner::add_methods() {
   const Suite& suite = request_.suite;
   for (const std::string& method : suite.methods) {
     const bool plain = &method == suite.methods.data();  // the suite has it first
@@ -70,11 +90,42 @@ void ArmPlanner::add_all() {
       if (plain && suite.aa) add_arm(method, "aa", batch);
     }
   }
-  for (const std::string& method : suite.optional_methods) add_optional(method);
-  shorten_labels();
-  plant_faults();
-  name_choice();
-  check_engine_mode();
+}
+
+// The baseline first, so that arm 0 is always it.
+void ArmPlanner::add_beside_servers() {
+  const Suite& suite = request_.suite;
+  const EndpointArms arms = {suite.endpoints, suite.baseline, suite.methods};
+  const EndpointSpec* server = baseline_endpoint(arms);
+  const std::string baseline = server == nullptr ? baseline_method(arms) : "";
+  for (const char* role : {"baseline", "aa"}) {
+    if (role == std::string_view("aa") && !suite.aa) continue;
+    if (server != nullptr)
+      add_server(*server, role);
+    else
+      add_arm(baseline, role, 1);
+  }
+  for (const EndpointSpec& other : suite.endpoints)
+    if (&other != server) add_server(other, "method");
+  for (const std::string& method : suite.methods)
+    if (method != baseline) add_arm(method, "method", 1);
+}
+
+void ArmPlanner::add_server(const EndpointSpec& spec, const std::string& role) {
+  PlannedArm arm;
+  arm.model = request_.target;
+  arm.endpoint = spec;
+  arm.connect = [spec, connect = request_.connect](const EndpointTools& tools) {
+    return connect(spec, tools);
+  };
+  base::SteadyClock clock;
+  const EndpointAbilities can = arm.connect({.clock = clock})->abilities();
+  describe_endpoint(request_.suite, spec, can, arm.record);
+  describe_suite(arm.record);
+  arm.record.role = role;
+  if (role == "aa") arm.record.label += kAgain;
+  arm.record.key = arm_key(arm.record);
+  plan_.arms.push_back(std::move(arm));
 }
 
 // One that cannot be measured at some size is left out at all of them.
@@ -201,21 +252,27 @@ void ArmPlanner::describe_engine(const engine::Model& model, int batch,
   r.threads = options.n_threads;
   r.batch = batch;
   r.kv_cache = suite.kv_cache;
+  r.weight_bytes = static_cast<int64_t>(model.weight_bytes());
+  r.settings.merge(figure_variables());
+  if (options.one_isa) r.settings["bits"] = "one-isa";
+  if (!options.kv_dtype.empty()) r.settings["kv_dtype"] = options.kv_dtype;
+  if (batch > 1) r.settings["batch_mode"] = runners::to_string(suite.batches.mode);
+  if (suite.replay) r.settings["replay"] = "reference";
+  describe_suite(r);
+}
+
+// What is asked for, of whatever answers.
+void ArmPlanner::describe_suite(results::ArmRecord& r) const {
+  const Suite& suite = request_.suite;
   r.temperature = suite.sampling.temperature;
   r.top_p = suite.sampling.top_p;
   r.top_k = suite.sampling.top_k;
   for (const auto& [task, max_new] : max_new_) r.max_new = std::max(r.max_new, max_new);
   r.ignore_eos = suite.ignore_eos;
-  r.weight_bytes = static_cast<int64_t>(model.weight_bytes());
-  r.settings.merge(figure_variables());
   for (const auto& [task, max_new] : max_new_)
     if (max_new != r.max_new) r.settings["max_new." + task] = std::to_string(max_new);
-  if (options.one_isa) r.settings["bits"] = "one-isa";
-  if (!options.kv_dtype.empty()) r.settings["kv_dtype"] = options.kv_dtype;
   r.settings["seed"] = std::to_string(suite.seed);
   r.settings["order"] = runners::to_string(suite.order);
-  if (batch > 1) r.settings["batch_mode"] = runners::to_string(suite.batches.mode);
-  if (suite.replay) r.settings["replay"] = "reference";
   if (suite.max_turns > 0) r.settings["max_turns"] = std::to_string(suite.max_turns);
   if (request_.target->chat_template() != nullptr)
     r.settings["chat_template"] = request_.target->chat_template()->name();
@@ -272,6 +329,7 @@ void ArmPlanner::check_engine_mode() const {
   for (const PlannedArm& arm : plan_.arms) {
     const results::ArmRecord& r = arm.record;
     const results::ArmRecord& plain = baseline_of(r.batch);
+    if (r.method == results::kEndpointMethod || plain.method == results::kEndpointMethod) continue;
     EVALRUN_CHECK(r.dtype == plain.dtype && r.isa == plain.isa && r.device == plain.device &&
                       r.threads == plain.threads && r.kv_cache == plain.kv_cache,
                   "{} and {} are planned in different engine modes", r.label, plain.label);

@@ -7,7 +7,7 @@
 
 namespace evalrun::runners {
 
-// Adds an arm per method of the suite, the A/A arm, and plain decoding of tuned targets.
+// Adds an arm per method and server of the suite, the A/A arm, and plain decoding of tuned targets.
 // plan.capacity is set already; `max_new`: by task. Throws as make_plan(). Methods of batches are
 // built for one slot only, because memory may not hold more.
 void plan_arms(const PlanRequest& request, const std::map<std::string, int>& max_new,

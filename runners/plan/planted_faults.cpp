@@ -26,6 +26,11 @@ void check_fault_name(const std::string& fault) {
 }
 
 std::map<std::string, std::string> planted_faults(const Suite& suite, const std::string& fault) {
+  if (!suite.endpoints.empty())
+    throw base::usage_error(
+        fmt::format("suite {} measures servers: faults are planted in evalrun's own methods",
+                    suite.name),
+        "take a suite without endpoints, such as ci");
   if (suite.methods.size() < 2)
     throw base::usage_error(
         fmt::format("suite {} measures AR only: a fault is planted in another method", suite.name),

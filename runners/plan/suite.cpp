@@ -14,6 +14,7 @@
 #include "methods/registration.h"
 #include "runners/plan/embedded_suites.h"
 #include "runners/plan/method_lists.h"
+#include "runners/plan/suite_endpoints.h"
 
 namespace evalrun::runners {
 namespace {
@@ -138,6 +139,7 @@ void check_methods(Suite& suite, const std::string& where) {
   std::vector<std::string> seen;
   check_method_list(suite.methods, "methods", where, seen);
   check_method_list(suite.optional_methods, "optional_methods", where, seen);
+  if (!suite.endpoints.empty()) return;
   // The baseline every ratio needs, first so that arm 0 is always it.
   const std::string ar = methods::parse_method("ar").canonical();
   std::erase(suite.methods, ar);
@@ -209,6 +211,25 @@ void check_what_batches_leave(const Suite& suite, const std::string& where) {
   if (!suite.kv_cache) refuse("kv_cache", "leave --no-kv-cache out (suite: \"kv_cache\": true)");
 }
 
+// A server decodes together what it likes, and cannot be made to follow a text.
+void check_servers(const Suite& suite, const std::string& where) {
+  std::vector<std::string> methods = suite.methods;
+  std::erase(methods, kAutoMethod);  // not known yet
+  check_endpoints({suite.endpoints, suite.baseline, methods}, suite.optional_methods, where);
+  if (suite.endpoints.empty()) return;
+  if (!suite.batches.one())
+    throw usage_error(
+        fmt::format("{}: field 'batch' of {} with endpoints: which requests a server decodes "
+                    "together is its own choice",
+                    where, suite.batches.largest()),
+        "measure with --batch 1; `evalrun load` sends several requests at once");
+  if (suite.replay)
+    throw usage_error(
+        fmt::format("{}: field 'replay' with endpoints: a server cannot be made to follow a text",
+                    where),
+        "leave --replay out");
+}
+
 // One number, or a list of them.
 void read_temperature(ObjectReader& reader, Suite& suite) {
   const nlohmann::json* value = reader.raw("temperature");
@@ -269,6 +290,7 @@ Suite parse_suite(std::string_view json_text, const std::string& file) {
   suite.models = string_list(reader, "models");
   suite.methods = string_list(reader, "methods");
   suite.optional_methods = string_list(reader, "optional_methods");
+  read_endpoints(reader, file, suite.endpoints, suite.baseline);
   suite.aa = reader.optional<bool>("aa", suite.aa);
   suite.tasks = task_list(reader, file);
   suite.max_new = reader.optional<int>("max_new", suite.max_new);
@@ -338,6 +360,7 @@ void complete_suite(Suite& suite, const std::string& where) {
         "replay with temperature 0, or sample without --replay");
   check_batches(suite.batches, where);
   check_what_batches_leave(suite, where);
+  check_servers(suite, where);
   check_range(where, "warmup_limit_s", suite.warmup_limit_s, 0, 3600);
   if (suite.limit >= 1 && suite.limit != static_cast<double>(static_cast<int64_t>(suite.limit)))
     throw usage_error(
@@ -389,6 +412,7 @@ nlohmann::json to_json(const Suite& suite) {
   json["summary"] = suite.summary;
   if (!suite.models.empty()) json["models"] = suite.models;
   if (suite.temperatures.size() > 1) json["temperature"] = suite.temperatures;
+  add_endpoints({suite.endpoints, suite.baseline, suite.methods}, json);
   add_batches(suite.batches, json);
   if (!suite.evaluate)
     json["evaluators"] = "none";

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/sampling.h"
+#include "runners/endpoints/endpoint.h"
 #include "runners/plan/batches.h"
 
 namespace evalrun::runners {
@@ -41,10 +42,15 @@ struct Suite {
   // Paths or names of models (docs/suites.md); empty: the one of the command line. A run is of one
   // model: of several, one_per_model() makes as many suites.
   std::vector<std::string> models;
-  std::vector<std::string> methods;  // "pld:k=10"; "ar" is put first when it is missing
+  // "pld:k=10"; "ar" is put first when it is missing. Beside endpoints just those named, if any.
+  std::vector<std::string> methods;
   // Measured when what they need (a draft model, a corpus) exists, else left out with a warning.
   std::vector<std::string> optional_methods;
-  bool aa = true;  // a second AR arm: the noise floor of the session
+  std::vector<EndpointSpec> endpoints;  // servers, measured as further arms
+  // The arm that others are compared with: an endpoint's name or a method's label; "" = the first
+  // endpoint. Without endpoints plain decoding, and nothing else.
+  std::string baseline;
+  bool aa = true;  // the baseline a second time: the noise floor of the session
   std::vector<TaskSpec> tasks;
   int max_new = 0;    // 0 = each data set's default
   double limit = -1;  // per task; < 0 = all
@@ -77,7 +83,7 @@ Suite parse_suite(std::string_view json_text, const std::string& file);
 Suite load_suite(const std::string& name_or_path);
 
 // Checks the values, the methods and the data sets against their registries; gives methods and data
-// sets their one spelling; puts AR first.
+// sets their one spelling; puts AR first, unless endpoints are measured.
 // `where` starts the messages ("suite.json", "command line"). Throws usage_error.
 void complete_suite(Suite& suite, const std::string& where);
 
@@ -85,8 +91,8 @@ void complete_suite(Suite& suite, const std::string& where);
 std::vector<Suite> one_per_model(const Suite& suite);
 
 // The effective configuration: every field with its value, as stored with the run and hashed.
-// It has `models`, `batch`, `batch_mode` and `wave` only where the suite names some, so that other
-// suites keep their keys.
+// It has `models`, `endpoints`, `baseline`, `batch`, `batch_mode` and `wave` only where the suite
+// names some, so that other suites keep their keys.
 nlohmann::json to_json(const Suite& suite);
 
 struct BuiltinSuite {

@@ -153,8 +153,16 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
   return run_id;
 }
 
+void to_version_11(ResultStore& store) {
+  for (const char* view : {"v_endpoint_turn", "v_accounting"})
+    store.execute(fmt::format("DROP VIEW {}", view));
+  store.execute("DROP TABLE endpoint_turn");
+  store.execute("UPDATE meta SET value = '11' WHERE name = 'schema_version'");
+}
+
 void to_version_10(ResultStore& store) {
-  for (const char* view : {"v_batch_step", "v_batch_turn", "v_accounting"})
+  to_version_11(store);
+  for (const char* view : {"v_batch_step", "v_batch_turn"})
     store.execute(fmt::format("DROP VIEW {}", view));
   store.execute("DROP TABLE batch_step");
   store.execute("DROP TABLE batch_turn");

@@ -55,7 +55,11 @@ StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
     };
     // Of a second model; of the target's own copy the method's parameters tell.
     if (!arm.record.draft.empty()) draft_dtype = setting("draft_dtype", "");
-    if (arm.record.role != "baseline") continue;
+    if (arm.record.method == results::kEndpointMethod) {
+      mode.chat_template = setting("chat_template", "");
+      continue;
+    }
+    if (arm.record.role != "baseline" && !mode.dtype.empty()) continue;
     mode.dtype = arm.record.dtype;
     isa = arm.record.isa;
     device = arm.record.device;
@@ -66,6 +70,7 @@ StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
   }
   const auto restore = [&](const char* option, std::optional<std::string>& given,
                            const std::string& was) {
+    if (mode.dtype.empty()) return;  // servers alone: nothing was decoded here
     if (given && *given != was) not_as_baseline(o, option, was, *given);
     if (!was.empty()) given = was;
   };
@@ -75,7 +80,7 @@ StoredMode stored_mode(const CheckArguments& o, const RunReference& baseline) {
   restore("--reproducible", m.bits, bits);
   restore("--kv-dtype", m.kv_dtype, kv_dtype);
   // A GPU's arms say 1 thread whatever -t was: only loading takes them.
-  if (!engine::is_gpu(device)) {
+  if (!engine::is_gpu(device) && !mode.dtype.empty()) {
     if (m.threads.value_or(0) != 0 && *m.threads != threads)
       not_as_baseline(o, "--threads", std::to_string(threads), std::to_string(*m.threads));
     m.threads = threads;
@@ -180,7 +185,7 @@ GateRequest request_like(const CheckArguments& o, const RunReference& baseline) 
   GateRequest request = make_request(o, suite, mode.model);
   // `--dtype auto` is what the file gives.
   const std::string dtype(engine::name_of(request.plan.target->format()));
-  if (dtype != mode.dtype) not_as_baseline(o, "--dtype", mode.dtype, dtype);
+  if (!mode.dtype.empty() && dtype != mode.dtype) not_as_baseline(o, "--dtype", mode.dtype, dtype);
   // The name stored is that of the model's own template or of the one named: which, the model says.
   const auto* own = request.plan.target->chat_template();
   if (!mode.chat_template.empty() && (own == nullptr || own->name() != mode.chat_template))

@@ -40,6 +40,8 @@ constexpr const char* kExamples = R"(Examples:
   evalrun run quick
   evalrun run ci -m model.gguf --methods ar,pld:k=10 --label before
   evalrun run --tasks gsm8k,mt_bench --limit 40 -n 128 --data-root DATA --plan
+  evalrun run quick --endpoint plain=http://127.0.0.1:8080,api=llama \
+    --endpoint spec=http://127.0.0.1:8081,api=llama
 
 Several values of -m, --device, --dtype, --isa, --kv-dtype, -t, -n or --temperature are as many runs, each
 with a label of its own, and one table: evalrun run quick --dtype q4,bf16 -t 1,2
@@ -49,7 +51,8 @@ Equal settings resume a run that was interrupted, and never measure twice; --no-
 struct RunArguments {
   ModelLists model;
   std::string suite;
-  std::vector<std::string> methods, tasks, evaluators;
+  std::vector<std::string> methods, tasks, evaluators, endpoints;
+  std::optional<std::string> baseline;
   std::vector<int> max_new;
   std::vector<double> temperature;
   std::vector<int> batch;
@@ -87,6 +90,15 @@ void add_suite_options(CLI::App& run, RunArguments& o) {
           "Methods, e.g. ar,pld:k=10 (AR is always measured); auto = the choice of `evalrun tune "
           "method`; or lists: {}",
           runners::describe_method_lists()));
+  option(
+      "--endpoint", o.endpoints,
+      "A server to measure over HTTP, NAME=URL[,api=...][,model=...][,key-env=...][,cache=...]; "
+      "repeat it for more of them. Methods are measured beside servers where --methods or a suite "
+      "with endpoints names them")
+      ->allow_extra_args(false);
+  option("--baseline", o.baseline,
+         "What all arms are compared with beside servers: an endpoint's NAME or a method (default: "
+         "the first endpoint)");
   option("--tasks", o.tasks, "Tasks, e.g. gsm8k,mt_bench or jsonl:FILE (evalrun list tasks)");
   option("--evaluators", o.evaluators, "auto (those of the task), none, or names, auto among them")
       ->delimiter(',');
@@ -180,7 +192,21 @@ void apply_batches(const RunArguments& o, runners::Batches& batches) {
   batches.wave = o.wave.value_or(batches.wave);
 }
 
+// A suite that knows of no server lends its data sets and settings alone.
+void apply_endpoints(const RunArguments& o, runners::Suite& suite) {
+  suite.baseline = o.baseline.value_or(suite.baseline);
+  if (o.endpoints.empty()) return;
+  if (suite.endpoints.empty()) {
+    suite.methods.clear();
+    suite.optional_methods.clear();
+  }
+  suite.endpoints.clear();
+  for (const std::string& endpoint : o.endpoints)
+    suite.endpoints.push_back(runners::parse_endpoint(endpoint, "--endpoint"));
+}
+
 void apply(const RunArguments& o, const RunSetting& setting, runners::Suite& suite) {
+  apply_endpoints(o, suite);
   if (!o.methods.empty()) {
     suite.methods.clear();
     suite.optional_methods.clear();
@@ -469,6 +495,10 @@ bool tokens_as_promised(const results::ResultStore& store, int64_t run_id) {
 void check_lock_step(const RunArguments& o, const std::vector<OneRun>& all) {
   if (all.size() > 1 || o.plan)
     throw base::usage_error("--lock-step measures one run: see `evalrun check --against`");
+  if (!all.front().suite.endpoints.empty())
+    throw base::usage_error(
+        "--lock-step with endpoints: turns change within an answer, where no server can be stopped",
+        "measure without --lock-step, or check against a stored baseline: evalrun check");
   if (const runners::Batches& batches = all.front().suite.batches; !batches.one())
     throw base::usage_error(
         fmt::format("--lock-step with batches of {}: turns are of batches of one",
