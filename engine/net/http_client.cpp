@@ -90,6 +90,9 @@ HttpFailure failure_of(CURLcode code) {
     case CURLE_SEND_ERROR:
       return HttpFailure::kBroken;
     case CURLE_OUT_OF_MEMORY:  // libcurl says so of a header line that it will not hold
+#if LIBCURL_VERSION_NUM >= 0x080600
+    case CURLE_TOO_LARGE:
+#endif
       return HttpFailure::kTooLong;
     default:
       return HttpFailure::kOther;

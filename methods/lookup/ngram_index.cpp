@@ -69,13 +69,14 @@ int NgramIndex::find(std::span<const int32_t> sequence) {
   return found;
 }
 
-int NgramIndex::find_with(std::span<const int32_t> sequence, int32_t token) {
+int NgramIndex::find_with(std::span<const int32_t> sequence, std::span<const int32_t> tail) {
   for (const Table& table : tables_) {
-    const auto before = static_cast<size_t>(table.n) - 1;
+    const auto n = static_cast<size_t>(table.n);
+    const size_t behind = std::min(n, tail.size()), before = n - behind;
     if (sequence.size() < before) continue;
-    const auto end = sequence.last(before);
+    const auto end = sequence.last(before), guessed = tail.last(behind);
     key_.assign(end.begin(), end.end());
-    key_.push_back(token);
+    key_.insert(key_.end(), guessed.begin(), guessed.end());
     const int32_t at = table.start[slot_of(table, sequence, key_)];
     if (at >= 0) return at + table.n;
   }

@@ -26,9 +26,12 @@ class NgramIndex {
   // before. The end of the sequence does not match itself, since nothing comes after it.
   int find(std::span<const int32_t> sequence);
   int matched() const { return matched_; }  // n of the last find(), 0 = none
-  // The same for `sequence` with `token` behind it, which is not taken in: a guess of what comes
+  // The same for `sequence` with `tail` behind it, which is not taken in: a guess of what comes
   // next. `sequence` as in the last find().
-  int find_with(std::span<const int32_t> sequence, int32_t token);
+  int find_with(std::span<const int32_t> sequence, std::span<const int32_t> tail);
+  int find_with(std::span<const int32_t> sequence, int32_t token) {
+    return find_with(sequence, std::span<const int32_t>(&token, 1));
+  }
   // kRecent, for the n-gram that the last find() matched: the position after the occurrence before
   // the one that ends at `position`; -1 when there is none.
   int earlier(int position) const;

@@ -37,6 +37,11 @@ ModelDrafter::ModelDrafter(std::shared_ptr<DraftModel> model,
     logits_.reserve(options_.logits.size());
   }
   EVALRUN_CHECK(options_.paths >= 1 && options_.paths <= kMostPaths, "{} paths", options_.paths);
+  if (options_.guesses > 0) {
+    EVALRUN_CHECK(options_.paths == 1 && !foreign_ && options_.guesses < DraftModel::kMostRows,
+                  "{} guesses for {} paths", options_.guesses, options_.paths);
+    lookup_.emplace();
+  }
   // The root's, and one for each node that goes on.
   q_.resize(static_cast<size_t>(1 + options_.paths * (most_ - 1)));
   rows_.reserve(DraftModel::kMostRows);
@@ -61,6 +66,7 @@ void ModelDrafter::start(const GenerationContext& context) {
   chance_ = context.chance;
   prompt_ = context.prompt.size();
   length_.start();
+  if (lookup_) lookup_->start(static_cast<int>(context.prompt.size()) + context.max_new);
   drafted_ = 0;
   drafting_ = false;
   keeps_ = can_keep_dists(context);
@@ -81,23 +87,24 @@ void ModelDrafter::start(const GenerationContext& context) {
 
 // Drafts are drawn on the device by the whole of the draft model's distribution, not where its ids
 // are cut to the target's. Nor where the entropy is asked for: it is summed over the logits here.
+// Nor where one forward drafts several tokens.
 bool ModelDrafter::can_keep_dists(const GenerationContext& context) const {
   return context.may_keep_dists && rejects() && !length_.watches_entropy() && !foreign_ &&
-         session_->options().device == context.target->options().device &&
+         !lookup_ && session_->options().device == context.target->options().device &&
          options_.common_vocab == session_->model().config().n_logits();
 }
 
 engine::ForwardRequest ModelDrafter::request() {
   rows_.clear();
-  for (size_t i = 0; i < fresh_.size(); ++i) {
+  for (size_t i = 0; i < fresh_.size() + guesses_.size(); ++i) {
     engine::Row row;
-    row.token = fresh_[i];
+    row.token = i < fresh_.size() ? fresh_[i] : guesses_[i - fresh_.size()];
     row.parent = static_cast<int32_t>(i) - 1;
-    const bool last = i + 1 == fresh_.size();
-    row.best = last && (by_top() || keeps_) && length_.watches_confidence();
-    row.top = last && by_top() && !row.best;
-    row.logits = last && !by_top() && !keeps_;
-    if (last && keeps_) row.uniform = draft_number(0);
+    const bool asked = i + 1 >= fresh_.size();
+    row.best = asked && (by_top() || keeps_) && length_.watches_confidence();
+    row.top = asked && by_top() && !row.best;
+    row.logits = asked && !by_top() && !keeps_;
+    if (asked && keeps_) row.uniform = draft_number(0);
     rows_.push_back(row);
   }
   engine::ForwardRequest request;
@@ -114,27 +121,26 @@ engine::ForwardRequest ModelDrafter::request() {
   return request;
 }
 
-int32_t ModelDrafter::read(const engine::ForwardResult& result, bool& stops) {
-  const int last = static_cast<int>(rows_.size()) - 1;
+int32_t ModelDrafter::read(const engine::ForwardResult& result, size_t row, bool& stops) {
+  const int at = static_cast<int>(row);
   if (keeps_) {
-    const auto row = static_cast<size_t>(last);
-    if (rows_.back().best) {
+    if (rows_[row].best) {
       // Without temperature: from the likeliest token's, and how far below it this one stands.
-      const engine::RowScores scores = result.scores(last);
+      const engine::RowScores scores = result.scores(at);
       stops = length_.stops_behind(
           std::exp(static_cast<double>(scores.best[0].logit) - scores.log_sum) *
           std::pow(result.weight[row], sampling_.temperature));
     }
     return result.drawn[row];
   }
-  if (rows_.back().top) return id_of(result.top[static_cast<size_t>(last)]);
-  if (rows_.back().best) {
-    const engine::RowScores scores = result.scores(last);
+  if (rows_[row].top) return id_of(result.top[row]);
+  if (rows_[row].best) {
+    const engine::RowScores scores = result.scores(at);
     stops =
         length_.stops_behind(std::exp(static_cast<double>(scores.best[0].logit) - scores.log_sum));
     return id_of(scores.best[0].token);
   }
-  const std::span<const float> logits = outputs_of(result.logits_row(last));
+  const std::span<const float> logits = outputs_of(result.logits_row(at));
   const int32_t output = choose(logits);
   if (length_.watches_confidence())
     stops = length_.stops_behind(std::exp(static_cast<double>(logits[static_cast<size_t>(output)]) -
@@ -193,6 +199,7 @@ void ModelDrafter::draft(std::span<const int32_t> sequence, int max_depth, Token
   node_ = level_ = 0;
   open_.push_back(0);
   drafting_ = true;
+  if (lookup_) lookup_->begin(sequence);
 }
 
 bool ModelDrafter::follow(std::span<const int32_t> sequence) {
@@ -241,10 +248,22 @@ void ModelDrafter::go_on(const TokenTree& tree) {
   fresh_ = {&tree.token[static_cast<size_t>(node_)], 1};
 }
 
+// As many as the draft may have tokens after the next.
+void ModelDrafter::find_guesses(const TokenTree& tree) {
+  const auto drafted = std::span<const int32_t>(tree.token).subspan(1, static_cast<size_t>(level_));
+  const int room =
+      std::min(asked_ - level_ - 1, DraftModel::kMostRows - static_cast<int>(fresh_.size()));
+  const auto found = lookup_->guess(drafted, std::min(room, options_.guesses));
+  const auto known_end =
+      std::find_if_not(found.begin(), found.end(), [this](int32_t t) { return known(t); });
+  guesses_ = found.first(static_cast<size_t>(known_end - found.begin()));
+}
+
 bool ModelDrafter::stage(TokenTree& tree) {
   if (!drafting_) return false;
   if (!open_.empty()) {
     go_on(foreign_ ? own_tree_ : tree);
+    if (lookup_) find_guesses(tree);
     part_ = model_->add(*session_, request(), sequence_);
     return true;
   }
@@ -257,14 +276,26 @@ bool ModelDrafter::stage(TokenTree& tree) {
 
 void ModelDrafter::take(TokenTree& tree) {
   if (foreign_) foreign_->computed(fresh_);
+  const engine::ForwardResult result = model_->part(part_);
   if (paths_ > 1) {
-    read_paths(model_->part(part_), tree);
-  } else {
-    bool stops = false;
-    const int32_t token = read(model_->part(part_), stops);
-    add_node(tree, token, 1, stops);
+    read_paths(result, tree);
+    ++forwards_;
+    return;
   }
-  ++forwards_;
+  for (size_t row = fresh_.size() - 1;; ++row) {
+    bool stops = false;
+    const int32_t token = read(result, row, stops);
+    add_node(tree, token, 1, stops);
+    ++forwards_;
+    const size_t guess = row + 1 - fresh_.size();
+    if (guess == guesses_.size()) return;
+    if (open_.empty() || guesses_[guess] != token) break;
+    node_ = open_.back();  // which the session has computed
+    open_.pop_back();
+    held_.push_back(node_);
+    ++level_;
+  }
+  session_->rewind(own_root_ + level_ + 1, sequence_);  // without the wrong guesses
 }
 
 void ModelDrafter::add_node(TokenTree& tree, int32_t token, uint32_t paths, bool stops) {

@@ -10,6 +10,10 @@
 // are drawn depth first: the session holds the path to the current node, and is rewound where the
 // next node is on another.
 //
+// A chain may be guessed from the text before it is drafted (methods/model_draft/draft_lookup.h):
+// then a forward of the drafting model has the guesses behind its token, and drafts as many tokens
+// as were right, and one. What it drafts stays the same.
+//
 // Vocabularies: ids mean the same in both models, but the widths of the logits may differ by
 // padding. Draft logits are cut to the common width before the softmax; the target's stay whole, so
 // that its distribution is that of the target alone. A token the draft model has no embedding for
@@ -30,6 +34,7 @@
 #include "methods/draft_rule.h"
 #include "methods/method.h"
 #include "methods/model_draft/draft_length.h"
+#include "methods/model_draft/draft_lookup.h"
 #include "methods/model_draft/draft_model.h"
 #include "methods/model_draft/foreign_context.h"
 #include "methods/model_draft/foreign_vocabulary.h"
@@ -69,6 +74,7 @@ class ModelDrafter final : public Drafter {
     double cost = 0;                    // of a drafted token, in plain steps of the target
     int slots = 1;                      // sequences that are decoded at once
     int paths = 1;                      // 1..kMostPaths, drawn by kManyPaths
+    int guesses = 0;                    // most tokens of a forward that were found in the text
   };
   // Slot 0 of those that the session has sequences for. Without a session the target's own is used.
   ModelDrafter(std::unique_ptr<engine::Session> session, const Options& options);
@@ -90,7 +96,7 @@ class ModelDrafter final : public Drafter {
   LargestStep largest_step() const override {
     return {.rows = 1 + options_.paths * most_,
             .draft_cost = options_.cost,
-            .draft_rows = std::vector<int>(q_.size(), 1)};
+            .draft_rows = std::vector<int>(q_.size(), 1 + options_.guesses)};
   }
   double draft_cost() const override { return options_.cost; }
   bool must_catch_up() const override { return model_->own() != nullptr; }
@@ -110,11 +116,13 @@ class ModelDrafter final : public Drafter {
   bool follow_foreign(std::span<const int32_t> sequence);
   // All paths whole: which of their nodes there is room for must not depend on what was drawn.
   int levels_of_paths() const;
-  // The fresh tokens as a request, which asks for what follows the last of them.
+  // The fresh tokens and the guesses as a request, which asks for what follows the last fresh one
+  // and each guess.
   engine::ForwardRequest request();
-  // The token drafted after them. `stops` is set where the draft ends with it: the model is too
+  void find_guesses(const TokenTree& tree);
+  // The token drafted after a row. `stops` is set where the draft ends with it: the model is too
   // unsure.
-  int32_t read(const engine::ForwardResult& result, bool& stops);
+  int32_t read(const engine::ForwardResult& result, size_t row, bool& stops);
   int32_t choose(std::span<const float> logits);  // the output chosen
   // What outputs are drawn from, and where drafts are rejected by it the row that q_of() returns.
   std::span<const double> draw_from(std::span<const float> logits);
@@ -166,11 +174,13 @@ class ModelDrafter final : public Drafter {
   int asked_ = 0, drafted_ = 0;     // levels, by the last draft
   bool drafting_ = false;           // the current draft is not complete
   std::span<const int32_t> fresh_;  // tokens that the next forward takes
-  int paths_ = 1;                   // in this run
-  int node_ = 0, level_ = 0;        // that is drafted from
-  int forwards_ = 0;                // of this draft before the current one
+  std::optional<DraftLookup> lookup_;
+  std::span<const int32_t> guesses_;  // behind them in the same forward
+  int paths_ = 1;                     // in this run
+  int node_ = 0, level_ = 0;          // that is drafted from
+  int forwards_ = 0;                  // rows of this draft that gave tokens before the current one
   struct Drawn {
-    int forward = 0;  // that it was drawn from
+    int forward = 0;  // whose row it was drawn from, as forwards_ counts
     DraftDraw draw;
     uint32_t paths = 1;  // bits: those that have it
   };

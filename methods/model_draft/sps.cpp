@@ -12,6 +12,9 @@
 // cache. Here it has a session of its own, and computes the prompt a second time. The copy of the
 // weights is one for all arms of a run (engine/model/format_copy.h).
 //
+// levels=pld: the draft model's own drafting is sped up by a look-up in the text, whose tokens it
+// verifies (methods/model_draft/draft_lookup.h). The drafts stay the same.
+//
 // A model given with --draft may have a tokenizer of its own: vocab=intersect and vocab=text (Timor
 // et al. 2025, arXiv 2502.05202, sections 3 and 4; methods/model_draft/foreign_vocabulary.h).
 #include <algorithm>
@@ -50,6 +53,8 @@ struct SpsOptions {
   DraftLengthRule::Schedule schedule = DraftLengthRule::Schedule::kConstant;
   DraftRule rule = DraftRule::kAuto;
   VocabularyRule vocab = VocabularyRule::kSame;
+  bool lookup_level = false;
+  int level_k = 3;
   AdapterOptions adapter;  // of draft=trained
 };
 
@@ -214,6 +219,23 @@ void check_vocab(const SpsOptions& options) {
         "take verify=argmax or verify=match, or vocab=intersect");
 }
 
+void check_levels(const SpsOptions& options) {
+  if (!options.lookup_level) {
+    if (options.level_k != SpsOptions().level_k)
+      throw base::usage_error("sps: parameter 'level_k' is of levels=pld, but levels is none",
+                              "add levels=pld, or leave level_k out");
+    return;
+  }
+  if (options.rule == DraftRule::kManyPaths)
+    throw base::usage_error("sps: levels=pld guesses one chain, and verify=gbv drafts several",
+                            "take verify=rejection or verify=block, or leave levels out");
+  if (options.vocab != VocabularyRule::kSame)
+    throw base::usage_error(
+        "sps: levels=pld looks the text up in the target's tokens, and vocab=intersect and "
+        "vocab=text draft in another tokenizer's",
+        "leave levels or vocab out");
+}
+
 // Of the arm: whose tokenizer drafts, and how much of the vocabularies is common.
 std::map<std::string, std::string> vocabulary_settings(const SpsOptions& options,
                                                        const MethodBuildContext& context) {
@@ -262,6 +284,7 @@ std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuil
     session.max_tokens = std::min(session.max_tokens, draft->config().max_context);
   drafting.rule = sps_rule(options);
   if (options.rule == DraftRule::kManyPaths) drafting.paths = options.paths;
+  if (options.lookup_level) drafting.guesses = options.level_k;
   drafting.length.schedule = options.schedule;
   drafting.length.k = options.k;
   drafting.length.most = std::max(options.k, options.k_max);
@@ -295,6 +318,11 @@ Parameters<SpsOptions> sps_parameters() {
            "above this (SVIP's released program: 0.3); 0 = never")
       .add("k", &Shape::k, {1, engine::kMaxRows - 1}, "draft length (gamma), in tokens")
       .add("k_max", &Shape::k_max, {1, engine::kMaxRows - 1}, "longest draft of the heuristic")
+      .add("level_k", &Shape::level_k, {1, DraftModel::kMostRows - 1},
+           "most tokens found in the text that one forward of the draft model checks (levels=pld)")
+      .choice("levels", &Shape::lookup_level, {{"none", false}, {"pld", true}},
+              "who drafts for the draft model: pld, a look-up in the text, so that it drafts the "
+              "same tokens in fewer forwards")
       .add("paths", &Shape::paths, {1, kMostPaths}, kPathsText)
       .choice("schedule", &Shape::schedule,
               {{"constant", Schedule::kConstant},
@@ -341,6 +369,7 @@ MethodInfo speculative_sampling_method() {
   info.check = parameters.bound([](const Shape& options) {
     check_options(options);
     check_vocab(options);
+    check_levels(options);
   });
   info.takes_draft_with =
       parameters.bound([](const Shape& options) { return options.draft == "file"; });

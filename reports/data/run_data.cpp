@@ -120,6 +120,10 @@ Standing standing(const ArmInfo& arm) {
 
 bool is_server(const ArmInfo& arm) { return arm.method == results::kEndpointMethod; }
 
+bool is_plain_label(std::string_view label) {
+  return label.empty() || label == "ar" || label.starts_with("ar,");
+}
+
 bool replayed(const ArmInfo& arm) { return !arm_setting(arm, "replay").empty(); }
 
 std::string run_title(const RunInfo& run) {

@@ -167,6 +167,8 @@ Standing standing(const ArmInfo& arm);
 // Whether an arm is a server that was measured over HTTP. Its steps are pieces of its answer, its
 // counters the server's, and it promises nothing.
 bool is_server(const ArmInfo& arm);
+// Whether an arm's label is plain decoding's, in whatever batch: "ar", "ar, batch 2". No label is.
+bool is_plain_label(std::string_view label);
 
 // Whether an arm was made to follow its reference's text: then that it has the same tokens is by
 // force.

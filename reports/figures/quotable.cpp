@@ -22,7 +22,7 @@ std::vector<std::string> too_noisy(const Report& report, const std::string& data
   for (const ReportRow& r : report.rows)
     if (r.dataset == dataset && is_too_noisy(r))
       reasons.push_back(fmt::format("{}{} against itself gives {}",
-                                    is_server(r.arm) ? r.reference : "plain decoding",
+                                    is_plain_label(r.reference) ? "plain decoding" : r.reference,
                                     r.arm.batch > 1 ? fmt::format(" at batch {}", r.arm.batch) : "",
                                     number(r.speed.speedup, 2)));
   return reasons;

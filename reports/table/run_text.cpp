@@ -35,7 +35,7 @@ std::string max_new_text(const ArmInfo& arm) {
 std::string noise_floor_text(const ReportRow& aa) {
   return fmt::format("Noise floor{}: {} against itself gives {}; smaller differences mean nothing.",
                      aa.arm.batch > 1 ? fmt::format(" at batch {}", aa.arm.batch) : "",
-                     is_server(aa.arm) ? aa.reference : "plain decoding",
+                     is_plain_label(aa.reference) ? "plain decoding" : aa.reference,
                      with_interval(aa.speed.speedup, aa.speed.interval, aa.speed.n_eff, 3));
 }
 

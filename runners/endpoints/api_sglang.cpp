@@ -41,6 +41,7 @@ class SglangEndpoint final : public StreamedEndpoint {
     return {.complete = "/generate", .health = "/health", .models = "/v1/models", .guarded = ""};
   }
   bool ends_with_done() const override { return true; }
+  bool repeats() const override { return true; }
   std::vector<std::string> models(const nlohmann::json& listed) const override {
     return listed_models(listed, spec().url);
   }
@@ -58,11 +59,13 @@ class SglangEndpoint final : public StreamedEndpoint {
   void read_finish(const nlohmann::json& reason, EndpointReply& reply) const;
   std::vector<EndpointLogProb> probs_of(const nlohmann::json& list) const;
 
-  std::string text_;  // of this answer so far, as events repeat it
+  std::string text_;        // of this answer so far, as events repeat it
+  bool new_alone_ = false;  // events of this answer have their new ids alone
 };
 
 nlohmann::json SglangEndpoint::body(const EndpointRequest& request) {
   text_.clear();
+  new_alone_ = false;
   const engine::SamplingParams& sampling = request.sampling;
   nlohmann::json params = {{"max_new_tokens", request.max_new},
                            {"temperature", sampling.temperature},
@@ -89,7 +92,11 @@ void SglangEndpoint::cut_repeated(AnswerPiece& piece, const ArrivingAnswer& answ
   const size_t had = answer.reply.ids.size(), now = piece.ids.size();
   const auto total = static_cast<size_t>(piece.total.value_or(0));
   // New ids alone: text is new alone, too.
-  if (now > 0 && now != total && had + now == total) return;
+  if (now > 0 && now != total && had + now == total) {
+    new_alone_ = true;
+    return;
+  }
+  if (now == 0 && new_alone_) return;
   if (now > 0) {
     if (now != total || now < had)
       refuse("event.output_ids", "has another number of ids than meta_info.completion_tokens");
@@ -109,7 +116,9 @@ std::vector<EndpointLogProb> SglangEndpoint::probs_of(const nlohmann::json& list
       refuse(place, "must hold [log-probability, id, text]");
     EndpointLogProb prob;
     prob.log_prob = one[0].get<double>();
-    prob.token = one[1].get<int32_t>();
+    const int64_t id = one[1].get<int64_t>();
+    if (id < 0 || id > std::numeric_limits<int32_t>::max()) refuse(place, "must hold token ids");
+    prob.token = static_cast<int32_t>(id);
     if (one.size() > 2 && one[2].is_string()) prob.text = one[2].get<std::string>();
     probs.push_back(std::move(prob));
   }

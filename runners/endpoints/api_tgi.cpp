@@ -71,7 +71,8 @@ void TgiEndpoint::read_details(const nlohmann::json& details, ArrivingAnswer& an
                       : reason == "eos_token"     ? EndpointStop::kStopToken
                       : reason == "stop_sequence" ? EndpointStop::kStopText
                                                   : EndpointStop::kUnknown;
-  answer.reply.counts.new_tokens = reader.required<int64_t>("generated_tokens");
+  answer.reply.counts.new_tokens = read_count(reader, "generated_tokens");
+  if (!answer.reply.counts.new_tokens) reader.fail("generated_tokens", "is missing");
   answer.reply.counts.prompt_tokens = read_count(reader, "input_length");
   answer.done = true;
 }

@@ -114,7 +114,7 @@ struct EndpointReply {
   std::string model;     // as the server named it
   int64_t total_ns = 0;  // from sending to the last byte
   int attempts = 1;      // requests sent; only the last one is timed
-  long status = 0;       // HTTP's, of the last one; 0 = none
+  long status = 0;       // of a refusal: HTTP's, or the one that an error event names; 0 = none
   bool ok() const { return fault == EndpointFault::kNone; }
 };
 

@@ -121,7 +121,7 @@ std::string server_message(std::string_view body) {
     if (it->is_string()) return it->get<std::string>();
     if (it->is_object() && it->contains("message") && it->at("message").is_string())
       return it->at("message").get<std::string>();
-    return it->dump();
+    return std::string(body);  // not dump(): it is recursive, and the depth is the server's
   }
   return std::string(body);
 }

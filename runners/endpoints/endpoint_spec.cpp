@@ -35,8 +35,17 @@ bool is_label(std::string_view text) {
 }
 
 bool is_variable(std::string_view text) {
-  return is_label(text) && text.find_first_of("-.") == std::string_view::npos &&
-         !(text.front() >= '0' && text.front() <= '9');
+  // Capitals, so that a key given in its place is not taken for a name and shown.
+  return !text.empty() && !(text.front() >= '0' && text.front() <= '9') &&
+         std::ranges::all_of(text, [](char c) {
+           return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+         });
+}
+
+// What a message may show of a text that may hold a password.
+std::string shown_text_of(std::string_view text) {
+  return text.find('@') == std::string_view::npos ? std::string(text)
+                                                  : "(not shown: it holds an '@')";
 }
 
 // Paths are the API's. A user and a password in a URL would be in every log.
@@ -80,7 +89,7 @@ void set_endpoint_key(EndpointSpec& spec, const std::string& key, const std::str
     // Whoever gives the key itself here is told so without repeating it.
     if (!is_variable(value))
       throw base::usage_error(
-          fmt::format("{}: key-env must be the name of an environment variable", what),
+          fmt::format("{}: key-env must be the name of an environment variable, in capitals", what),
           "export the key under a name, and give that name: key-env=MY_KEY");
     spec.key_env = value;
   } else if (key == "cache") {
@@ -97,15 +106,15 @@ void set_endpoint_key(EndpointSpec& spec, const std::string& key, const std::str
 EndpointSpec parse_endpoint(std::string_view text, std::string_view where) {
   const size_t comma = text.find(','), equals = text.find('=');
   if (equals == std::string_view::npos || equals > comma)
-    throw base::usage_error(
-        fmt::format("{}: expected NAME=URL, found '{}'", where, base::trim(text.substr(0, comma))),
-        kEndpointForm);
+    throw base::usage_error(fmt::format("{}: expected NAME=URL, found '{}'", where,
+                                        shown_text_of(base::trim(text.substr(0, comma)))),
+                            kEndpointForm);
   EndpointSpec spec;
   spec.name = base::trim(text.substr(0, equals));
   if (!is_label(spec.name))
     throw base::usage_error(
         fmt::format("{}: a name has letters, digits, '-', '_' and '.' alone, found '{}'", where,
-                    spec.name),
+                    shown_text_of(spec.name)),
         kEndpointForm);
   const std::string what = fmt::format("{}: endpoint {}", where, spec.name);
   const size_t url_end = std::min(comma, text.size());

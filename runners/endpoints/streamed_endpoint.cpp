@@ -24,6 +24,14 @@ size_t longest_stream(const EndpointRequest& request) {
          size_t{64} * request.prompt_ids.size() + 4 * request.prompt_text.size();
 }
 
+// The name that was asked for, or a dated copy of it: "m" is answered as "m:20230824-v2" or
+// "m-2024-07-18".
+bool same_model(std::string_view asked, std::string_view got) {
+  if (!got.starts_with(asked)) return false;
+  got.remove_prefix(asked.size());
+  return got.empty() || got.starts_with(":20") || got.starts_with("-20");
+}
+
 // {"error": ...} in the middle of a stream: the status that it names, TGI's word, or "server
 // error".
 EndpointFailure failure_of_event(const nlohmann::json& event, const nlohmann::json& error,
@@ -62,6 +70,7 @@ bool StreamedEndpoint::pause(double seconds) const {
 EndpointReply StreamedEndpoint::failed(const EndpointFailure& failure) const {
   EndpointReply reply;
   reply.fault = failure.fault;
+  reply.status = failure.status;
   reply.problem = fault_problem(setup_.spec, failure, setup_.key);
   return reply;
 }
@@ -234,7 +243,9 @@ EndpointReply StreamedEndpoint::attempt(const EndpointRequest& request) {
   http.connect_s = patience.connect_s;
   http.total_s = patience.total_s;
   http.stall_s = patience.stall_s;
-  http.longest_body = longest_stream(request);
+  // Of a server that repeats: half of the answer in each event, on average.
+  http.longest_body =
+      longest_stream(request) * (repeats() ? static_cast<size_t>(request.max_new) / 2 + 1 : 1);
   ArrivingAnswer answer(request);
   net::EventStream events;
   const net::HttpResponse response =
@@ -283,7 +294,7 @@ EndpointFailure StreamedEndpoint::judge(const EndpointRequest& request,
             fmt::format("gave {} new tokens where {} were asked for", *reply.counts.new_tokens,
                         request.max_new),
             0};
-  if (!model_.empty() && !reply.model.empty() && reply.model != model_)
+  if (!model_.empty() && !reply.model.empty() && !same_model(model_, reply.model))
     return {EndpointFault::kOtherModel,
             fmt::format("answered with model {}, not {}", reply.model, model_), 0};
   return {};
@@ -291,10 +302,16 @@ EndpointFailure StreamedEndpoint::judge(const EndpointRequest& request,
 
 void StreamedEndpoint::hide_key(EndpointReply& reply) const {
   if (setup_.key.empty()) return;
-  reply.text = net::without_key(std::move(reply.text), setup_.key);
+  std::string text = net::without_key(reply.text, setup_.key);
+  // A key may be cut between two pieces.
+  if (text != reply.text)
+    for (EndpointArrival& arrival : reply.arrivals) arrival.text.clear();
+  reply.text = std::move(text);
   reply.model = net::without_key(std::move(reply.model), setup_.key);
   for (EndpointArrival& arrival : reply.arrivals)
     arrival.text = net::without_key(std::move(arrival.text), setup_.key);
+  for (std::vector<EndpointLogProb>& token : reply.log_probs)
+    for (EndpointLogProb& one : token) one.text = net::without_key(std::move(one.text), setup_.key);
 }
 
 }  // namespace evalrun::runners

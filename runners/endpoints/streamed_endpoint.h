@@ -47,6 +47,8 @@ class StreamedEndpoint : public Endpoint {
   // Whether requests must name a model, and whether the last event is "[DONE]".
   virtual bool needs_model() const { return false; }
   virtual bool ends_with_done() const { return false; }
+  // Whether each event holds the whole answer so far.
+  virtual bool repeats() const { return false; }
   // Around an attempt, outside its time; after() where it is complete.
   virtual void before() {}
   virtual void after(EndpointReply& /*reply*/) {}

@@ -32,7 +32,7 @@ struct LoadBlockRequest {
 
 struct LoadBlockResult {
   results::LoadBlock block;
-  bool complete = false;             // every prompt was asked, and nothing stopped
+  bool complete = false;             // every prompt was asked and answered
   std::optional<base::Error> error;  // why not: the server is gone
 };
 

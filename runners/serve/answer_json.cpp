@@ -1,5 +1,7 @@
 #include "runners/serve/answer_json.h"
 
+#include <fmt/format.h>
+
 #include <string_view>
 #include <utility>
 

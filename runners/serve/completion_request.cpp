@@ -12,6 +12,9 @@ namespace {
 
 using BodyJson = nlohmann::json;
 
+// Copies and texts of JSON are made by recursion: a body as deep as its bytes allow would overflow
+// the stack.
+constexpr int kDeepestBody = 64;
 constexpr int kMostTokens = 1 << 30;  // the context is the real limit, with OpenAI's words
 
 [[noreturn]] void refuse(std::string_view field, const std::string& what,
@@ -46,7 +49,13 @@ class BodyFields {
  public:
   explicit BodyFields(std::string_view body) {
     try {
-      object_ = BodyJson::parse(body);
+      object_ = BodyJson::parse(body, [](int depth, BodyJson::parse_event_t, BodyJson&) {
+        if (depth > kDeepestBody)
+          throw ApiRefusal(
+              ApiError{.message = fmt::format(
+                           "the body is nested too deeply: {} levels are the most", kDeepestBody)});
+        return true;
+      });
     } catch (const BodyJson::exception& e) {
       throw ApiRefusal(ApiError{.message = fmt::format("the body is not JSON: {}", e.what())});
     }

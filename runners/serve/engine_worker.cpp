@@ -1,5 +1,6 @@
 #include "runners/serve/engine_worker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <random>
@@ -59,6 +60,8 @@ EngineWorker::Submitted EngineWorker::submit(std::shared_ptr<Job> job) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return Submitted::kClosed;
+    // Clients that have gone hold no places.
+    std::erase_if(queue_, [](const auto& waiting) { return waiting->abandoned(); });
     if (queue_.size() >= static_cast<size_t>(setup_.queue)) return Submitted::kFull;
     queue_.push_back(std::move(job));
   }

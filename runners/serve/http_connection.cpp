@@ -118,15 +118,21 @@ HttpConnection::Fill HttpConnection::fill(Time deadline) {
 }
 
 bool HttpConnection::send(std::string_view bytes) {
+  Time deadline = seconds_from_now(limits_.write_s);
   while (!bytes.empty()) {
+    // A client that reads slowly does not hold back a server that is to end.
+    if (!last_ && stop_()) last_ = seconds_from_now(1);
+    if (const Time now = SteadyTime::now(); now >= deadline || (last_ && now >= *last_))
+      return false;
     pollfd wanted{socket_, POLLOUT, 0};
-    const int ready = ::poll(&wanted, 1, static_cast<int>(limits_.write_s * 1000));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
+    const int ready = ::poll(&wanted, 1, kLookForStopMs);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+    if (ready < 0) return false;
     const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(n));
+    deadline = seconds_from_now(limits_.write_s);
   }
   return true;
 }

@@ -70,7 +70,8 @@ class HttpConnection {
   const int socket_;
   const HttpLimits limits_;
   const std::function<bool()> stop_;
-  std::string rest_;  // bytes that were read and are not parsed yet
+  std::string rest_;          // bytes that were read and are not parsed yet
+  std::optional<Time> last_;  // once the server is to end: nothing is sent after it
 };
 
 }  // namespace evalrun::runners

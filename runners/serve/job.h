@@ -59,12 +59,15 @@ class Job {
   void push(JobEvent event) {
     {
       const std::lock_guard lock(mutex_);
+      // A client that does not read costs bounded memory.
+      if (events_.size() >= kMostEvents) abandoned_ = true;
       events_.push_back(std::move(event));
     }
     there_is_more_.notify_one();
   }
 
  private:
+  static constexpr size_t kMostEvents = 65'536;
   const CompletionRequest request_;
   std::atomic<bool> abandoned_ = false;
   std::mutex mutex_;

@@ -58,7 +58,7 @@ Listener::Listener(const std::string& host, int port) : host_(host) {
   SocketAddress address = address_of(host, port);
   socket_ = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
-  ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (socket_ >= 0) ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (socket_ < 0 || ::bind(socket_, address.generic(), address.size) != 0 ||
       ::listen(socket_, kWaitingConnections) != 0) {
     const int why = errno;

@@ -206,8 +206,15 @@ Server::Outcome Server::complete(HttpConnection& connection, const HttpQuery& qu
       throw ApiRefusal(
           ApiError{.status = 503, .message = "the server is stopping", .code = "server_stopping"});
   }
-  return job->request().stream ? streamed_answer(connection, query, *job)
-                               : whole_answer(connection, query, *job);
+  bool begun = false;
+  try {
+    return job->request().stream ? streamed_answer(connection, query, *job, begun)
+                                 : whole_answer(connection, query, *job);
+  } catch (const std::exception&) {
+    job->abandon();
+    if (!begun) throw;
+    return {.status = 500, .keep = false};  // a second answer cannot stand inside the first
+  }
 }
 
 // The engine answers every request before the server stops, unless it never ran.
@@ -242,9 +249,9 @@ Server::Outcome Server::whole_answer(HttpConnection& connection, const HttpQuery
 
 // The status is sent with the first chunk, so that what fails before it has a status of its own.
 Server::Outcome Server::streamed_answer(HttpConnection& connection, const HttpQuery& query,
-                                        Job& job) {
+                                        Job& job, bool& begun) {
   AnswerJson answer(job.request(), served_, engine_.method(), ++answers_, seconds_since_1970());
-  bool begun = false, sent = true;
+  bool sent = true;
   const auto send = [&](const std::string& data) {
     if (!begun) sent = sent && connection.begin_chunks("text/event-stream", query.keep_alive);
     begun = true;

@@ -58,7 +58,9 @@ class Server {
   Outcome route(HttpConnection& connection, const HttpQuery& query);
   Outcome complete(HttpConnection& connection, const HttpQuery& query, bool chat);
   Outcome whole_answer(HttpConnection& connection, const HttpQuery& query, Job& job);
-  Outcome streamed_answer(HttpConnection& connection, const HttpQuery& query, Job& job);
+  // `begun`: the head of the answer is sent.
+  Outcome streamed_answer(HttpConnection& connection, const HttpQuery& query, Job& job,
+                          bool& begun);
   Outcome refuse(HttpConnection& connection, const ApiError& error, bool keep);
   void leave_if_stopping(Job& job) const;
   bool has_key(const HttpQuery& query) const;

@@ -412,6 +412,7 @@ Json to_json(const Certificate& c) {
     if (const std::string why = why_open(c); !why.empty()) out["sampled"]["why"] = why;
     if (c.plain_audit) out["sampled"]["plain_decoding"] = json_of(*c.plain_audit);
   }
+  if (c.bound) out["bound"] = to_json(*c.bound);
   const double level = level_of_part(c);
   if (c.law) out["law"] = json_of(*c.law, level);
   if (c.steps)

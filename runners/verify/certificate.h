@@ -18,6 +18,7 @@
 #include <string>
 
 #include "results/certificates.h"
+#include "runners/verify/acceptance_bound.h"
 #include "runners/verify/decision_audit.h"
 #include "runners/verify/plain_law.h"
 #include "runners/verify/step_distribution.h"
@@ -57,6 +58,8 @@ struct Certificate {
   // Of sampled answers: one of the two, by what the method promises (MethodSpec::sampled()).
   std::optional<TokenIdentity> sampled;
   std::optional<DecisionAudit> audit;
+  // Of the same answers, where it was asked for. Not judged.
+  std::optional<AcceptanceBound> bound;
   // Of plain decoding of the same model, which both rest on: the audit of its draws, and their law.
   std::optional<DecisionAudit> plain_audit;
   std::optional<PlainLaw> law;

@@ -140,6 +140,7 @@ nlohmann::ordered_json Certifier::tests() const {
                         {"max_new", longest()},
                         {"seed", request_.answers.seed}};
     tests["sampled"].update(dist(request_.answers.sampling));
+    if (request_.bound) tests["sampled"]["bound"] = true;
   }
   if (request_.law) {
     tests["law"] = {{"rows", request_.contexts},
@@ -254,6 +255,11 @@ void Certifier::certify_sampled(const PlannedArm& arm, methods::DecodingMethod& 
                                shared.sampled, clock_, ticker(longest()));
   else
     c.audit = audit(method, arm, shared);
+  if (!request_.bound) return;
+  part_ = "bound";
+  c.bound =
+      measure_acceptance(method, session, beside_->of(arm.model), plan_.prompts, shared.sampled,
+                         conversation_, request_.answers, clock_, ticker(2 * longest()));
 }
 
 DecisionAudit Certifier::audit(methods::DecodingMethod& method, const PlannedArm& arm,
@@ -339,6 +345,7 @@ double Certifier::total_work() const {
   if (request_.greedy) work += (n + m) * answers;
   // An audit of plain decoding, and of methods that reject, is about twice their work.
   if (request_.sampled) work += (2 * n + 3 * m) * answers * request_.answers.per_prompt;
+  if (request_.sampled && request_.bound) work += 2 * n * answers * request_.answers.per_prompt;
   if (request_.steps || request_.law)
     work += m * static_cast<double>(context_prompts_.size()) * longest();
   if (request_.law) work += m * request_.contexts * kLawWork;

@@ -16,6 +16,7 @@ struct CertifyRequest {
   PlanRequest plan;  // greedy suite: methods, tasks, max_new; first turns are decoded
   bool greedy = true, sampled = true, law = true, steps = true, texts = true;
   AnswerOptions answers{{1.0, 0, 1.0}, 1, 1};  // of `sampled`
+  bool bound = false;                          // with `sampled`: acceptance_bound.h, not judged
   PlainLawOptions law_options;                 // on the rows of the step test's places
   int contexts = 4;                            // places of the step test, early and late ones
   int text_prompts = 6;                        // of the text test

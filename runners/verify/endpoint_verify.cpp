@@ -1,6 +1,7 @@
 #include "runners/verify/endpoint_verify.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

@@ -106,6 +106,7 @@ make_vllm() {
 
 # make_vllm_model: sets vllm_model, the default model as a Hugging Face folder in bfloat16. After make_vllm.
 make_vllm_model() {
+  # shellcheck disable=SC2154  # of fetch.sh
   vllm_model=$evalrun_home/servers/models/$(basename "$model_file" .Q4_1.gguf)
   [[ -f $vllm_model/config.json ]] && return
   "$root/scripts/get-model" >&2

@@ -27,7 +27,7 @@ ScriptedReply answer_from_table(const SeenRequest& request) {
   for (const std::string& text : found->second) events.push_back(event(text, "null"));
   events.push_back(event("", R"("length")"));
   events.emplace_back("[DONE]");
-  return event_reply(events, 1);
+  return event_reply(events, 10);
 }
 
 class EndpointRunCommand : public CommandTest {
@@ -63,7 +63,7 @@ TEST_F(EndpointRunCommand, MeasuresServersAndResumes) {
     EXPECT_TRUE(row.at("tau").is_null()) << "the server counts nothing";
     EXPECT_EQ(row.at("endpoint").at("api"), "openai");
     EXPECT_EQ(row.at("endpoint").at("tokens"), "from text");
-    EXPECT_GT(row.at("tok_s").get<double>(), 0);
+    EXPECT_TRUE(row.at("tok_s").is_number() && row.at("tok_s").get<double>() > 0);
   }
   EXPECT_EQ(rows[2].at("identical_share"), 1);
   const size_t asked = server_.seen().size();

@@ -40,7 +40,7 @@ TEST_F(LoadCommand, FiguresOfAFile) {
 }
 
 TEST_F(LoadCommand, AServerThatIsDownIsNamed) {
-  expect_refused(load({"--endpoint", "a=http://127.0.0.1:9"}), 7, "http://127.0.0.1:9");
+  expect_refused(load({"--endpoint", "a=http://127.0.0.1:9,cache=kept"}), 7, "http://127.0.0.1:9");
 }
 
 TEST_F(LoadCommand, BadInputIsRefused) {

@@ -305,10 +305,10 @@ TEST_F(Options, EveryCommandIsTestedHere) {
 }
 
 TEST_F(Options, TheWordsOfThisTestAreRight) {
-  const std::set<std::string> slow = {"data fetch",     "data model", "data verify", "doctor",
-                                      "tune self_spec", "tune tree",  "verify",      "judge",
-                                       // The last two need a server, and do not end by themselves.
-                                       "cost",           "load",        "serve"};
+  const std::set<std::string> slow = {"data fetch", "data model", "data verify", "doctor",
+                                      "tune self_spec", "tune tree", "verify", "judge",
+                                      // The last two need a server, and do not end by themselves.
+                                      "cost", "load", "serve"};
   for (const auto& [command, words] : commands()) {
     if (slow.contains(command)) continue;
     Words line = base::split(command, ' ');

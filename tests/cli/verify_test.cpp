@@ -156,6 +156,28 @@ TEST_F(VerifyAudit, KeepsOneForEachSampler) {
   EXPECT_THAT(table({"--sampler", "gumbel"}), HasSubstr("sampling T=1 by gumbel: identical over "));
 }
 
+// tau beside the most that a lossless rule could keep.
+TEST_F(VerifyAudit, SetsTauBesideTheBound) {
+  const std::string method = "sps:draft=layers:1,k=3,verify=block";
+  const ProgramResult result = audit(method, {"--bound", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json bound = json::parse(result.out)[0]["bound"];
+  EXPECT_EQ(bound["answers"], 4);
+  EXPECT_EQ(bound["prompts"], 4);
+  EXPECT_GT(bound["steps"].get<int>(), 0);
+  for (const char* name : {"tau", "most_tau", "first_kept", "most_first_kept"}) {
+    EXPECT_GE(bound[name].get<double>(), 0) << name;
+    EXPECT_LE(bound[fmt::format("{}_lo", name)].get<double>(), bound[name].get<double>()) << name;
+  }
+  EXPECT_NEAR(bound["tau_left"].get<double>(),
+              bound["most_tau"].get<double>() - bound["tau"].get<double>(), 1e-12);
+  EXPECT_FALSE(bound.contains("without_bound"));
+  EXPECT_FALSE(json::parse(audit(method, {"--json"}).out)[0].contains("bound"));
+  const std::string text = audit(method + ",pld:k=3", {"--bound"}).out;
+  EXPECT_THAT(text, HasSubstr("at most"));
+  EXPECT_THAT(text, HasSubstr("pld:k=3: no bound, drafts come without"));
+}
+
 // The whole model as its own draft: nothing is refused.
 TEST_F(VerifyAudit, SaysWhyItIsInconclusive) {
   const std::string method = "sps:draft=layers:3,k=3";
@@ -174,6 +196,7 @@ TEST_F(Verify, RefusesWhatItCannotTest) {
   expect_refused(verify({"--parts", "greedy,laws"}), 2, "law");
   expect_refused(verify_greedy({"--sampler", "gumbel"}), 2, "--sampler");
   expect_refused(verify_greedy({"--answers", "2"}), 2, "--answers");
+  expect_refused(verify_greedy({"--bound"}), 2, "--bound");
   expect_refused(
       run({"verify", "-m", tiny_model(), "--methods", "sps:draft=layers:1,verify=gumbel"}), 2,
       "--sampler gumbel");

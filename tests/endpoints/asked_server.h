@@ -59,9 +59,9 @@ class AskedServer {
     tools.patience.retries = 2;
     tools.patience.first_wait_s = 0.001;
     tools.patience.longest_wait_s = 0.002;
-    if (options.find("short") != std::string::npos) tools.patience.stall_s = 0.1;
+    if (options.find("short") != std::string::npos) tools.patience.stall_s = 0.4;
     tools.alone = alone;
-    // "short" is ours: a server that says nothing for 100 ms has stalled.
+    // "short" is ours: a server that says nothing for 400 ms has stalled.
     const std::string said = options.substr(0, options.find(",short"));
     return runners::make_endpoint(
         runners::parse_endpoint("s=" + server_.url() + "," + said, "--endpoint"), tools);

@@ -87,6 +87,9 @@ TEST(EndpointSpec, SecretsStayOutOfMessages) {
   const std::string secret = "sk-12345-abcdef";
   EXPECT_THAT(endpoint_error("a=http://h:1,key-env=" + secret),
               AllOf(HasSubstr("environment variable"), Not(HasSubstr(secret))));
+  EXPECT_THAT(endpoint_error("a=http://h:1,key-env=hf_abcDEF123"),
+              AllOf(HasSubstr("environment variable"), Not(HasSubstr("hf_abcDEF123"))));
+  EXPECT_THAT(endpoint_error("http://user:" + secret + "@h:1"), Not(HasSubstr(secret)));
   EXPECT_THAT(endpoint_error("a=http://user:" + secret + "@h:1"),
               AllOf(HasSubstr("user or a password"), Not(HasSubstr(secret))));
 }

@@ -12,7 +12,6 @@
 namespace evalrun::runners {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -66,12 +65,12 @@ TEST(StreamedEndpoint, ArrivalsAreTimedFromTheRequest) {
 // Attempts are counted; the time is that of the last one.
 TEST(StreamedEndpoint, AsksAgainAfterFaultsThatPass) {
   ScriptedReply late = status_reply(500, "out of memory");
-  late.pieces.front().wait_ms = 150;
+  late.pieces.front().wait_ms = 300;
   const EndpointReply reply = ask_once({late, status_reply(503, "Loading model"), good_answer()});
   ASSERT_TRUE(reply.ok()) << reply.problem;
   EXPECT_EQ(reply.attempts, 3);
   EXPECT_EQ(reply.text, "ab");
-  EXPECT_LT(reply.total_ns, 150'000'000);
+  EXPECT_LT(reply.total_ns, 300'000'000);
 }
 
 TEST(StreamedEndpoint, GivesUpAfterItsRetries) {
@@ -207,7 +206,7 @@ TEST(StreamedEndpoint, AConnectionThatBreaksBehindTheLastEvent) {
 
 TEST(StreamedEndpoint, AStreamThatStalls) {
   ScriptedReply stalls = good_answer();
-  stalls.pieces[1].wait_ms = 600;
+  stalls.pieces[1].wait_ms = 60'000;
   const EndpointReply reply = ask_once({stalls, good_answer()}, "api=llama,short");
   ASSERT_TRUE(reply.ok()) << reply.problem;
   EXPECT_EQ(reply.attempts, 2);
@@ -250,8 +249,8 @@ TEST(StreamedEndpoint, ALineThatIsLongerThanAnyAnswer) {
   line.headers = {{"Content-Type", "text/event-stream"}};
   line.pieces.push_back({"data: " + std::string(10 << 20, 'x'), 0});
   line.endless = true;
-  const EndpointReply reply = ask_once({line});
-  EXPECT_THAT(reply.fault, AnyOf(EndpointFault::kMalformed, EndpointFault::kOverLimit));
+  const EndpointReply reply = ask_once({line}, "api=llama", 600);
+  EXPECT_EQ(reply.fault, EndpointFault::kMalformed);
   EXPECT_LT(reply.problem.size(), 1000u);
 }
 

@@ -33,11 +33,12 @@ TEST(ParseMethod, FillsInDefaultsAndSpellsCanonically) {
             "pld:adaptive=false,candidates=1,k=10,match=first,min_ngram=1,ngram=3");
   EXPECT_EQ(parse_method(" pld: ngram = 04 ,k=2").canonical(),
             "pld:adaptive=false,candidates=1,k=2,match=first,min_ngram=1,ngram=4");
-  EXPECT_EQ(
-      parse_method("sps:draft=layers:4").canonical(),
-      "sps:adapter=auto,adaptive=false,any_target=false,confidence=0,draft=layers:4,"
-      "draft_dtype=q4,draft_kv=same,draft_temperature=0,dtype=int8,entropy=0,k=4,k_max=20,paths=2,"
-      "schedule=constant,verify=auto,vocab=same");
+  EXPECT_EQ(parse_method("sps:draft=layers:4").canonical(),
+            "sps:adapter=auto,adaptive=false,any_target=false,confidence=0,draft=layers:4,"
+            "draft_dtype=q4,draft_kv=same,draft_temperature=0,dtype=int8,entropy=0,k=4,k_max=20,"
+            "level_k=3,"
+            "levels=none,paths=2,"
+            "schedule=constant,verify=auto,vocab=same");
   EXPECT_EQ(parse_method("pld:k=10,ngram=3").label(), "pld");
   EXPECT_EQ(parse_method("pld:ngram=4,k=02").label(), "pld:k=2,ngram=4");
   const auto spec = parse_method("pld:match=recent");

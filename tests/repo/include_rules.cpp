@@ -86,7 +86,7 @@ const std::vector<IncludeRule>& include_rules() {
        {"methods", "methods/heads", "engine", "engine/model", "engine/tokenizer"},
        {"fmt"}},
       {"methods/model_draft",
-       {"methods", "methods/heads", "engine", "engine/model", "engine/tokenizer"},
+       {"methods", "methods/heads", "methods/lookup", "engine", "engine/model", "engine/tokenizer"},
        {"fmt"}},
       {"datasets", {}, {"fmt", "nlohmann", "utf8proc", "zlib", "curl"}},
       {"datasets/sources", {"datasets"}, {"fmt", "nlohmann"}},

@@ -39,7 +39,7 @@ class EndpointRun : public ::testing::Test {
     request_.target = tests::tiny_model(512);
     request_.session.n_threads = 1;
     request_.connect = [this](const EndpointSpec& spec, const EndpointTools&) {
-      return std::make_unique<tests::FakeEndpoint>(spec, servers_[spec.name]);
+      return std::make_unique<tests::TableEndpoint>(spec, servers_[spec.name]);
     };
     for (const char* name : {"plain", "spec"})
       servers_[name].answer = [](const EndpointRequest&) {
@@ -73,7 +73,7 @@ class EndpointRun : public ::testing::Test {
   std::vector<std::string> rows(const std::string& sql) const { return stored_rows(store_, sql); }
 
   tests::TempFolder folder_;
-  tests::FakeServers servers_;
+  tests::TableServers servers_;
   PlanRequest request_;
   results::ResultStore store_;
   base::SteadyClock clock_;
@@ -342,7 +342,7 @@ TEST_F(EndpointRun, WarmsUpEachServerBeforeAnythingIsMeasured) {
   EXPECT_EQ(run().measured, 4);
   EXPECT_THAT(rows("SELECT count(*) FROM turn"), ElementsAre("6"));
   // The first prompt twice (of one turn or of two), then three turns.
-  EXPECT_GE(servers_["plain"].requests.size(), 5u);
+  EXPECT_THAT(servers_["plain"].requests.size(), ::testing::AnyOf(5u, 7u));
   EXPECT_EQ(servers_["plain"].requests.size(), servers_["spec"].requests.size());
   EXPECT_EQ(run().measured, 0);
   EXPECT_EQ(servers_["plain"].checks, 1) << "nothing is pending, nobody is asked";

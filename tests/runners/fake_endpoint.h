@@ -13,7 +13,7 @@
 namespace evalrun::tests {
 
 // What a server can do, answers, and was asked.
-struct FakeServer {
+struct TableServer {
   runners::EndpointAbilities abilities = {.takes_ids = true,
                                           .gives_ids = true,
                                           .ignores_eos = true,
@@ -26,11 +26,11 @@ struct FakeServer {
   std::vector<runners::EndpointRequest> requests = {};
   int checks = 0;
 };
-using FakeServers = std::map<std::string, FakeServer>;  // by the endpoint's name
+using TableServers = std::map<std::string, TableServer>;  // by the endpoint's name
 
-class FakeEndpoint final : public runners::Endpoint {
+class TableEndpoint final : public runners::Endpoint {
  public:
-  FakeEndpoint(runners::EndpointSpec spec, FakeServer& server)
+  TableEndpoint(runners::EndpointSpec spec, TableServer& server)
       : spec_(std::move(spec)), server_(server) {}
   const runners::EndpointSpec& spec() const override { return spec_; }
   runners::EndpointAbilities abilities() const override { return server_.abilities; }
@@ -45,7 +45,7 @@ class FakeEndpoint final : public runners::Endpoint {
 
  private:
   runners::EndpointSpec spec_;
-  FakeServer& server_;
+  TableServer& server_;
 };
 
 inline constexpr int64_t kPieceNs = 1'000'000;

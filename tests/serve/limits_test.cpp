@@ -114,7 +114,10 @@ TEST(ServeLimits, AStreamThatNobodyReadsEndsAtTheNextStep) {
   options.context = 4096;
   const TinyServer server(options);
   RawClient client(server.port());
-  client.post({{"prompt", "hi"}, {"max_tokens", 4000}, {"ignore_eos", true}, {"stream", true}});
+  client.post({{"prompt", std::vector<std::string>(64, "hi")},
+               {"max_tokens", 4000},
+               {"ignore_eos", true},
+               {"stream", true}});
   EXPECT_THAT(client.read_some(), StartsWith("HTTP/1.1 200"));
   client.close();
   server.complete(kShort);

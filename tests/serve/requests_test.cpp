@@ -125,9 +125,13 @@ TEST(ServeRequests, BodiesThatAreNoObjectsAreRefused) {
     EXPECT_EQ(refusal_of(body).status, 400) << body;
     EXPECT_THAT(refusal_of(body).message, HasSubstr("the body")) << body;
   }
-  // Deep nesting costs no stack.
+  // Deep nesting costs no stack, wherever it stands.
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
-  EXPECT_EQ(refusal_of("{\"metadata\": " + deep + ", \"prompt\": 5}").param, "prompt");
+  for (const char* field : {"metadata", "prompt", "stop", "tools"}) {
+    const runners::ApiError error = refusal_of(std::string("{\"") + field + "\": " + deep + "}");
+    EXPECT_EQ(error.status, 400) << field;
+    EXPECT_THAT(error.message, HasSubstr("nested too deeply")) << field;
+  }
 }
 
 TEST(ServeRequests, AnotherModelIsNotFound) {

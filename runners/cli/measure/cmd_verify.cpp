@@ -37,7 +37,7 @@ struct VerifyArguments {
       sample_tokens = 32, answers = 1;
   int64_t law_draws = 100'000'000;
   uint64_t seed = 1;
-  bool kv_cache = true;
+  bool kv_cache = true, bound = false;
 };
 
 bool wants(const VerifyArguments& o, const char* part) {
@@ -86,6 +86,7 @@ runners::CertifyRequest make_request(const VerifyArguments& o) {
   request.law_options.seed = o.seed;
   request.step_options = {o.draws, sampling, o.seed};
   request.text_options = {o.samples, o.sample_tokens, sampling, o.seed};
+  request.bound = o.bound;
   request.fault = o.fault;
   return request;
 }
@@ -116,10 +117,11 @@ void check_parts(const VerifyArguments& o, const CLI::App& command) {
     if (std::find(kParts.begin(), kParts.end(), part) == kParts.end())
       throw base::usage_error(fmt::format("--parts: unknown part '{}'", part),
                               base::suggest(part, kParts));
+  if (command.count("--endpoint") > 0) return;  // endpoint_run() says what is not for it
   const bool steps = wants(o, "steps"), texts = wants(o, "texts");
   const bool sampled = wants(o, "sampled"), law = wants(o, "law");
   const std::string why = fmt::format("--parts {}", fmt::join(o.parts, ","));
-  if (!sampled) refuse_given(command, {"--answers"}, why);
+  if (!sampled) refuse_given(command, {"--answers", "--bound"}, why);
   if (!law) refuse_given(command, {"--law-draws"}, why);
   if (!steps) refuse_given(command, {"--draws"}, why);
   if (!steps && !law) refuse_given(command, {"--contexts"}, why);
@@ -137,7 +139,7 @@ EndpointVerifyRun endpoint_run(const VerifyArguments& o, const CLI::App& command
                             "name the same model on a server without speculation");
   refuse_given(command,
                {"--methods", "--fault", "--no-kv-cache", "--sampler", "--answers", "--law-draws",
-                "--prompts", "--samples", "--draft", "--draft-dtype"},
+                "--prompts", "--samples", "--draft", "--draft-dtype", "--bound"},
                why);
   const bool parts_given = command.count("--parts") > 0;
   const bool sampling = parts_given || command.count("--temperature") > 0;
@@ -162,9 +164,9 @@ EndpointVerifyRun endpoint_run(const VerifyArguments& o, const CLI::App& command
       .seed = o.seed};
   if (!run.draws)
     refuse_given(command, {"--draws", "--contexts", "--sample-tokens"},
-                 "--endpoint without --temperature");
+                 sampling ? "--parts without steps" : "--endpoint without --temperature");
   if (!run.draws && !run.seeded)
-    refuse_given(command, {"--top-k", "--top-p"}, "--endpoint without --temperature");
+    refuse_given(command, {"--temperature", "--top-k", "--top-p"}, "--endpoint without sampling");
   return run;
 }
 
@@ -260,6 +262,11 @@ void add_verify_command(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
       ->group(group);
+  command
+      ->add_flag("--bound", o->bound,
+                 "With the part sampled: tau beside the most that any lossless rule of "
+                 "verification could keep of the same drafts")
+      ->group(group);
   command->add_option("--law-draws", o->law_draws, "Draws of each row of the part law")
       ->check(CLI::Range(int64_t{1000}, int64_t{10'000'000'000}))
       ->capture_default_str()
@@ -314,6 +321,7 @@ void add_verify_command(CLI::App& app, Context& context) {
       "  evalrun verify --methods pld,lookahead,self_draft\n"
       "  evalrun verify --methods eagle --parts greedy --tasks mt_bench,gsm8k --limit 40 -n 128\n"
       "  evalrun verify --methods sps:draft=trained --parts sampled --answers 3\n"
+      "  evalrun verify --methods sps:draft=trained,verify=block --parts sampled --bound\n"
       "  evalrun verify --methods pld --fault wrong-accept:10%      must end with exit code 5\n"
       "  evalrun verify --endpoint spec=http://127.0.0.1:8081 --against "
       "plain=http://127.0.0.1:8080");

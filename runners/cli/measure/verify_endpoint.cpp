@@ -247,7 +247,8 @@ void verify_endpoints(Context& context, const EndpointVerifyOptions& options,
                             "give one above 0, or --parts greedy");
   Instruments instruments(context.global);
   const auto stop = instruments.options().stop;
-  const runners::EndpointTools tools{instruments.clock(), stop};
+  runners::EndpointTools tools{instruments.clock(), stop};
+  tools.alone = false;
   runners::EndpointVerifyRequest request;
   request.speculative = endpoint_server(options.endpoint, "--endpoint", tools);
   request.plain = endpoint_server(options.against, "--against", tools);

@@ -1,11 +1,13 @@
 #include "runners/cli/measure/verify_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
 
 #include "engine/base/text.h"
+#include "runners/cli/measure/bound_table.h"
 #include "runners/cli/output.h"
 #include "runners/verify/certificate.h"
 #include "runners/verify/certify.h"
@@ -177,6 +179,7 @@ void print_certificates(const std::vector<Json>& certificates) {
   for (const Json& c : certificates) print_differences(c);
   print_plain_parts(certificates);
   print_audit_times(certificates);
+  print_bounds(certificates);
   print_line(fmt::format(
       "Identical: the tokens of plain decoding. Decisions audited: every draw, every test and "
       "every\n"

@@ -125,7 +125,8 @@ void add_serve_command(CLI::App& app, Context&) {
       ->capture_default_str();
   command->footer(
       "One request at a time, in the order in which they come. The address is printed when the\n"
-      "server is ready; Ctrl-C ends it after the current step. Routes: POST /v1/completions,\n"
+      "server is ready; Ctrl-C ends it after the current step or prompt. Routes: POST "
+      "/v1/completions,\n"
       "POST /v1/chat/completions, GET /v1/models, GET /health, GET /metrics.\n\nExamples:\n"
       "  evalrun serve --method pld:adaptive=true\n"
       "  evalrun serve -m model.gguf --port 0 --context 2048\n"

@@ -126,6 +126,8 @@ const std::vector<std::string> kShapes = {
     "sps:draft=trained,adapter=@draft,k=3,verify=gumbel",
     "sps:draft=self,draft_dtype=int8,k=5",
     "sps:draft=self,draft_kv=int8,k=3",
+    "sps:draft=layers:1,k=6,level_k=5,levels=pld",
+    "sps:confidence=0.3,draft=self,k=6,levels=pld,verify=block",
     "self_spec:attention=none,mlp=0-1",
     "lookahead:window=3,ngram=3,guesses=2",
     "lookahead:window=5,ngram=2,guesses=4,full_match_bonus=true,init=vocabulary",
