@@ -10,7 +10,7 @@ class OpenAiEndpoint final : public CompletionsEndpoint {
  public:
   using CompletionsEndpoint::CompletionsEndpoint;
   // A seed is "best effort" in OpenAI's documentation: no promise.
-  EndpointAbilities abilities() const override { return {.log_probs = true, .verified = true}; }
+  EndpointAbilities abilities() const override { return {.log_probs = true}; }
 
  protected:
   Paths paths() const override {

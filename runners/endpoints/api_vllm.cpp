@@ -38,7 +38,7 @@ class VllmEndpoint final : public CompletionsEndpoint {
             .counts_drafts = setup().tools.alone,
             .log_probs = true,
             .cache_off = true,
-            .verified = true};
+            .verified = false};
   }
 
  protected:

@@ -121,7 +121,7 @@ TEST(EndpointSpec, EveryApiCanBeMade) {
     const auto endpoint =
         make_endpoint(parse_endpoint("a=http://127.0.0.1:1,cache=kept,api=" + api, ""), {clock});
     EXPECT_EQ(endpoint->spec().api, api);
-    EXPECT_EQ(endpoint->abilities().verified, api != "sglang" && api != "tgi") << api;
+    EXPECT_EQ(endpoint->abilities().verified, api == "llama") << api;
     EXPECT_FALSE(endpoint->abilities().ignores_eos && api == "openai");
   }
   EndpointSpec unknown;
