@@ -58,7 +58,7 @@ std::unique_ptr<Endpoint> make_endpoint(const EndpointSpec& spec, const Endpoint
 std::optional<int64_t> target_steps(int64_t tokens, const EndpointCounts& counts) {
   if (!counts.accepted) return std::nullopt;
   const int64_t steps = tokens - *counts.accepted;
-  // Draft tokens behind the end of an answer are accepted, but not part of it.
+  // Draft tokens after the end of an answer are accepted, but not part of it.
   if (*counts.accepted < 0 || (steps < 1 && tokens > 0)) return std::nullopt;
   return steps;
 }

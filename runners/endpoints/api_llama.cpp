@@ -119,7 +119,7 @@ void LlamaEndpoint::read_last(base::ObjectReader& event, ArrivingAnswer& answer)
       timings != nullptr && !timings->is_null())
     read_timings(*timings, counts);
   // Fewer ids than tokens have two reasons. A token that ends within a character is not sent: then
-  // there are no ids. Or the server counts accepted draft tokens behind the stop: then the ids are
+  // there are no ids. Or the server counts accepted draft tokens after the stop: then the ids are
   // the answer, if all its characters are of one byte, so that none can be missing.
   const int64_t ids = static_cast<int64_t>(reply.ids.size());
   if (ids > 0 && counts.new_tokens && ids < *counts.new_tokens && all_ascii(reply.text) &&

@@ -4,7 +4,9 @@
 //
 // llama:  llama.cpp's llama-server, POST /completion (its tools/server/README.md).
 // vllm:   vLLM's POST /v1/completions with return_token_ids, and GET /metrics (Prometheus).
-// openai: POST /v1/completions of any server that has it; text in, text out.
+//         Not run against a real server.
+// openai: POST /v1/completions of any server that has it; text in, text out. Run against `evalrun
+//         serve` alone.
 // sglang: POST /generate with input_ids (SGLang's native API). Not run against a real server.
 // tgi:    POST /generate_stream (Text Generation Inference). Not run against a real server.
 #pragma once
@@ -149,7 +151,7 @@ struct EndpointTools {
 std::unique_ptr<Endpoint> make_endpoint(const EndpointSpec& spec, const EndpointTools& tools);
 std::vector<std::string> endpoint_apis();
 
-// Steps of the target behind an answer of `tokens` tokens by the server's own counts: every step
+// Steps of the target that made an answer of `tokens` tokens by the server's own counts: every step
 // emits its accepted draft tokens and one of its own. Absent where it does not count drafts.
 // tau = tokens / steps; alpha = accepted / drafted.
 std::optional<int64_t> target_steps(int64_t tokens, const EndpointCounts& counts);

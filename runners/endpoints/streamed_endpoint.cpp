@@ -261,7 +261,7 @@ EndpointReply StreamedEndpoint::attempt(const EndpointRequest& request) {
   }
   EndpointReply reply =
       failure.fault == EndpointFault::kNone ? std::move(answer.reply) : failed(failure);
-  // A connection that failed behind the last event is no part of the answer.
+  // A connection that failed after the last event is no part of the answer.
   reply.total_ns = response.failure == net::HttpFailure::kNone || reply.arrivals.empty()
                        ? response.end_ns - response.sent_ns
                        : reply.arrivals.back().ns;

@@ -84,7 +84,7 @@ AnswerJson::Json AnswerJson::about(const JobEnd& end) const {
   return about;
 }
 
-// Of the tokens of `scores`, behind the token `before` of which nothing is known (-1 = none): the
+// Of the tokens of `scores`. `before` is a token before them that has no score (-1 = none): the
 // first one of a prompt.
 AnswerJson::Json AnswerJson::logprobs(std::span<const TokenScore> scores, int32_t before) const {
   const auto text_of_token = [&](int32_t id) {

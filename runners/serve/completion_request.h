@@ -32,7 +32,7 @@ struct CompletionRequest {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   bool stream = false, include_usage = false;
-  bool echo = false;              // the prompt is in front of the answer
+  bool echo = false;              // the answer begins with the prompt
   std::optional<int> logprobs;    // this many best tokens beside each token; absent = none at all
   bool return_token_ids = false;  // as vLLM has it
 };
