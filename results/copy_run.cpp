@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "results/machines.h"
 #include "results/queries.h"
 #include "results/read_rows.h"
+#include "results/store_transaction.h"
 
 namespace evalrun::results {
 namespace {
@@ -33,29 +35,6 @@ class Attached {
 
  private:
   ResultStore& target_;
-};
-
-// The target's statements up to commit(), or none of them.
-class Whole {
- public:
-  explicit Whole(ResultStore& target) : target_(target) { target_.execute("BEGIN IMMEDIATE"); }
-  ~Whole() {
-    if (committed_) return;
-    try {
-      target_.execute("ROLLBACK");
-    } catch (const std::exception&) {  // a full disk, among others, has rolled it back already
-    }
-  }
-  Whole(const Whole&) = delete;
-  Whole& operator=(const Whole&) = delete;
-  void commit() {
-    target_.execute("COMMIT");
-    committed_ = true;
-  }
-
- private:
-  ResultStore& target_;
-  bool committed_ = false;
 };
 
 // Column by column, by name: a migrated file has them in another order, and an older source lacks
@@ -131,10 +110,26 @@ int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target)
   const int64_t arm = shift(target, "arm", of_run), prompt = shift(target, "prompt", of_run);
   const int64_t generation = shift(target, "generation", of_run);
   const int64_t turn = shift(target, "turn", of_generation);
+  const bool machines = has_machines(source);
+  const int64_t machine = machines ? shift(target, "machine", of_run) : 0;
   copy_rows(target, "run", fmt::format("s.id = {}", run_id), {{"id", run}});
   copy_rows(target, "environment", of_run, {{"run_id", run}});
+  if (machines) {
+    copy_rows(target, "plan", of_run, {{"run_id", run}});
+    copy_rows(target, "shard", of_run, {{"run_id", run}});
+    copy_rows(target, "machine", of_run, {{"id", plus("id", machine)}, {"run_id", run}});
+    copy_rows(
+        target, "machine_fact",
+        fmt::format("s.machine_id IN (SELECT id FROM source.machine WHERE run_id = {})", run_id),
+        {{"machine_id", plus("machine_id", machine)}});
+  }
   copy_rows(target, "arm", of_run, {{"id", plus("id", arm)}, {"run_id", run}});
   copy_rows(target, "prompt", of_run, {{"id", plus("id", prompt)}, {"run_id", run}});
+  if (machines)
+    copy_rows(
+        target, "shard_prompt",
+        fmt::format("s.prompt_id IN (SELECT id FROM source.prompt WHERE run_id = {})", run_id),
+        {{"prompt_id", plus("prompt_id", prompt)}});
   copy_rows(
       target, "rendered",
       fmt::format("s.hash IN (SELECT rendered_hash FROM source.prompt WHERE run_id = {})", run_id),
@@ -143,7 +138,8 @@ int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target)
             {{"id", plus("id", generation)},
              {"run_id", run},
              {"arm_id", plus("arm_id", arm)},
-             {"prompt_id", plus("prompt_id", prompt)}});
+             {"prompt_id", plus("prompt_id", prompt)},
+             {"machine_id", plus("machine_id", machine)}});
   copy_rows(target, "turn", of_generation,
             {{"id", plus("id", turn)}, {"generation_id", plus("generation_id", generation)}});
   copy_rows(target, "step", of_turn, {{"turn_id", plus("turn_id", turn)}});
@@ -179,7 +175,7 @@ int64_t copy_baseline(const ResultStore& source, const std::string& name, Result
   const auto run_id = one<int64_t>(source, "SELECT run_id FROM baseline WHERE name = ?", {name});
   EVALRUN_CHECK(run_id.has_value(), "{} has no baseline '{}'", source.path(), name);
   const Attached attached(source, target);
-  Whole whole(target);
+  StoreTransaction whole(target);
   const auto taken = one<int64_t>(target, "SELECT run_id FROM main.baseline WHERE name = ?", {as});
   if (taken && !replace)
     throw base::usage_error(

@@ -156,6 +156,8 @@ struct GenerationRecord {
   std::string started;               // UTC, ISO 8601
   std::optional<ClockRecord> clock;  // absent when nothing could be read
   std::optional<GpuRecord> gpu;      // on a GPU that tells
+  // Row of the store (ResultStore::add_machine); absent: the run's only machine, or not known.
+  std::optional<int64_t> machine_id = {};
 };
 
 struct ScoreRecord {
@@ -198,6 +200,27 @@ struct PromptRecord {
   std::string rendered_hash;  // its SHA-256
   std::vector<std::string> turns;
   std::optional<std::string> reference;
+};
+
+// Who measured: a process on a machine.
+struct MachineRecord {
+  std::string key;                           // hash of what identifies the machine for timing
+  std::string name;                          // of the host
+  std::map<std::string, std::string> facts;  // RunRecord::environment of the machine, row costs
+};
+
+// What a run measures in the end, on whatever machines and in whatever shards.
+struct PlanRecord {
+  std::string key;  // equal keys belong together, and can be merged
+  int64_t arms = 0, prompts = 0, repeats = 1, samples = 1;
+  int64_t generations() const { return arms * prompts * repeats * samples; }
+  bool operator==(const PlanRecord&) const = default;
+};
+
+// One of `count` parts of a plan, numbered from 1. 1 of 1 is all of it.
+struct Shard {
+  int number = 1, count = 1;
+  auto operator<=>(const Shard&) const = default;
 };
 
 struct RunRecord {

@@ -1,4 +1,4 @@
--- Tables of an evalrun result database, schema version 12. Raw values only; ratios are born in
+-- Tables of an evalrun result database, schema version 13. Raw values only; ratios are born in
 -- views.sql, and what keeps tallies true is in triggers.sql. Field by field in docs/schema.md. Times
 -- are nanoseconds, ids of tokens int32.
 
@@ -22,11 +22,41 @@ CREATE TABLE run (
 );
 CREATE INDEX run_label ON run (label);
 
+-- What a run measures in the end, on whatever machines and in whatever shards. Runs whose plans have
+-- equal keys can be merged. None in runs from before version 13.
+CREATE TABLE plan (
+  run_id  INTEGER PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
+  key     TEXT NOT NULL,
+  arms    INTEGER NOT NULL,                 -- how many of each there are in the undivided plan
+  prompts INTEGER NOT NULL,
+  repeats INTEGER NOT NULL,
+  samples INTEGER NOT NULL
+);
+
+-- Facts that hold for the whole run; where one machine measured it, that machine's as well.
 CREATE TABLE environment (
   run_id INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
   name   TEXT NOT NULL,
   value  TEXT NOT NULL,
   PRIMARY KEY (run_id, name)
+) WITHOUT ROWID;
+
+-- Who measured: a process on a machine is one row. Its key is a hash of what identifies the machine
+-- for timing.
+CREATE TABLE machine (
+  id     INTEGER PRIMARY KEY,
+  run_id INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+  key    TEXT NOT NULL,
+  name   TEXT NOT NULL,                     -- of the host
+  UNIQUE (run_id, key)
+);
+
+-- Its environment, and what rows cost there.
+CREATE TABLE machine_fact (
+  machine_id INTEGER NOT NULL REFERENCES machine (id) ON DELETE CASCADE,
+  name       TEXT NOT NULL,
+  value      TEXT NOT NULL,
+  PRIMARY KEY (machine_id, name)
 ) WITHOUT ROWID;
 
 CREATE TABLE arm (
@@ -77,6 +107,22 @@ CREATE TABLE prompt (
   UNIQUE (run_id, key)
 );
 
+-- Parts of a plan that were to be measured here: number of count, from 1. None = all of it.
+CREATE TABLE shard (
+  run_id INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+  count  INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  PRIMARY KEY (run_id, count, number)
+) WITHOUT ROWID;
+
+-- Which of them each prompt of the plan is in.
+CREATE TABLE shard_prompt (
+  prompt_id INTEGER NOT NULL REFERENCES prompt (id) ON DELETE CASCADE,
+  count     INTEGER NOT NULL,
+  number    INTEGER NOT NULL,
+  PRIMARY KEY (prompt_id, count)
+) WITHOUT ROWID;
+
 -- Prompts as the model reads them, first turns; runs share them.
 CREATE TABLE rendered (
   hash TEXT PRIMARY KEY,                    -- SHA-256, prompt.rendered_hash
@@ -105,6 +151,7 @@ CREATE TABLE generation (
   distinct_share REAL,                      -- distinct 4-grams / 4-grams, the turn with the lowest
   cycle         INTEGER NOT NULL,           -- tokens at the end of a turn that repeat, the longest
   asked         INTEGER,                    -- places asked in a replay; NULL = decoded freely
+  machine_id    INTEGER REFERENCES machine (id),  -- NULL = the run's only one, or not known
   tally         BLOB,                       -- of its turns, steps and nodes (results/tally.h); NULL = read them
   UNIQUE (arm_id, prompt_id, repeat, sample)
 );

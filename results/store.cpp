@@ -295,15 +295,15 @@ int64_t ResultStore::add_generation(int64_t run_id, int64_t arm_id, int64_t prom
                         "INSERT INTO generation (run_id, arm_id, prompt_id, repeat, sample, seed, "
                         "block, slot, status, "
                         "fault, tokens_hash, steps_hash, total_ns, tokenize_ns, detokenize_ns, "
-                        "started, distinct_share, cycle, asked, tally) VALUES (?, ?, "
-                        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+                        "started, distinct_share, cycle, asked, machine_id, tally) VALUES (?, ?, "
+                        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     const Repetition repetition = repetition_of_turns(g.turns);
     insert_generation << run_id << arm_id << prompt_id << g.repeat << g.sample
                       << static_cast<int64_t>(g.seed) << g.block << g.slot << g.status << g.fault
                       << hash_of_tokens(g.turns) << hash_of_steps(g.turns) << g.total_ns
                       << g.tokenize_ns << g.detokenize_ns
                       << (g.started.empty() ? utc_now() : g.started) << repetition.distinct_share
-                      << repetition.cycle << asked_of(g.turns);
+                      << repetition.cycle << asked_of(g.turns) << g.machine_id;
     if (const auto tally = packed(tally_of(g.turns)))
       insert_generation.blob(*tally);
     else

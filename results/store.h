@@ -20,7 +20,7 @@ struct sqlite3_stmt;
 
 namespace evalrun::results {
 
-inline constexpr int kSchemaVersion = 12;
+inline constexpr int kSchemaVersion = 13;
 // Older versions are read as they are, if nothing is written: what came after it are columns that
 // may be absent.
 inline constexpr int kOldestReadable = 8;
@@ -62,8 +62,17 @@ class ResultStore {
   int64_t add_run(const RunRecord& run);
   // A fact about the machine learnt after add_run. A fact that is stored already stays.
   void add_environment(int64_t run_id, const std::string& name, const std::string& value);
+  // A process on a machine. Equal keys give the existing row, and facts that are stored stay.
+  int64_t add_machine(int64_t run_id, const MachineRecord& machine);
+  void add_machine_fact(int64_t machine_id, const std::string& name, const std::string& value);
   int64_t add_arm(int64_t run_id, const ArmRecord& arm);
   int64_t add_prompt(int64_t run_id, const PromptRecord& prompt);
+  // What the run measures in the end; one that is stored stays.
+  void add_plan(int64_t run_id, const PlanRecord& plan);
+  // A part of the plan that is measured here. numbers: (row of the prompt, number of its shard), of
+  // all prompts of the plan.
+  void add_shard(int64_t run_id, const Shard& shard,
+                 const std::vector<std::pair<int64_t, int>>& numbers);
   // Highest of the stored and the given peak, so that a resumed run keeps the larger one.
   void update_arm_bytes(int64_t arm_id, const ArmRecord& arm);
 

@@ -153,7 +153,15 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
   return run_id;
 }
 
+void to_version_12(ResultStore& store) {
+  store.execute("ALTER TABLE generation DROP COLUMN machine_id");
+  for (const char* table : {"machine_fact", "machine", "shard_prompt", "shard", "plan"})
+    store.execute(fmt::format("DROP TABLE {}", table));
+  store.execute("UPDATE meta SET value = '12' WHERE name = 'schema_version'");
+}
+
 void to_version_11(ResultStore& store) {
+  to_version_12(store);
   for (const char* view : {"v_endpoint_turn", "v_accounting"})
     store.execute(fmt::format("DROP VIEW {}", view));
   store.execute("DROP TABLE endpoint_turn");

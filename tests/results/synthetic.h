@@ -64,6 +64,7 @@ int64_t fill(results::ResultStore& store, const SyntheticRun& run);
 void to_version_7(results::ResultStore& store);
 // Takes tallies away; after to_version_10() as development builds wrote that version at first.
 void without_tallies(results::ResultStore& store);
+void to_version_12(results::ResultStore& store);
 void to_version_11(results::ResultStore& store);
 void to_version_10(results::ResultStore& store);
 void to_version_8(results::ResultStore& store);
