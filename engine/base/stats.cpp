@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/chi_squared.hpp>
+#include <boost/math/distributions/fisher_f.hpp>
 #include <boost/math/distributions/normal.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
@@ -20,6 +21,7 @@ using Policy = boost::math::policies::policy<boost::math::policies::promote_doub
 using StudentT = boost::math::students_t_distribution<double, Policy>;
 using Normal = boost::math::normal_distribution<double, Policy>;
 using ChiSquared = boost::math::chi_squared_distribution<double, Policy>;
+using FisherF = boost::math::fisher_f_distribution<double, Policy>;
 using Binomial = boost::math::binomial_distribution<double, Policy>;
 
 }  // namespace
@@ -69,6 +71,13 @@ double chi_square_p(double statistic, int dof) {
   EVALRUN_CHECK(dof >= 1 && statistic >= 0, "statistic = {}, dof = {}", statistic, dof);
   if (statistic == 0) return 1;  // Boost 1.74 overflows there with many degrees of freedom
   return boost::math::cdf(boost::math::complement(ChiSquared(dof), statistic));
+}
+
+double fisher_f_p(double statistic, double dof, double within) {
+  EVALRUN_CHECK(dof > 0 && within > 0 && statistic >= 0, "statistic = {}, dof = {}, {}", statistic,
+                dof, within);
+  if (statistic == 0) return 1;
+  return boost::math::cdf(boost::math::complement(FisherF(dof, within), statistic));
 }
 
 double binomial_upper_p(int64_t k, int64_t n, double p) {

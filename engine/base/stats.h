@@ -24,6 +24,10 @@ double student_t_quantile(double p, double dof);
 // P(X >= statistic) for a chi-square variable with dof >= 1 degrees of freedom.
 double chi_square_p(double statistic, int dof);
 
+// P(X >= statistic) for a variable of Fisher's F with dof > 0 degrees of freedom above and `within`
+// > 0 below (real numbers allowed).
+double fisher_f_p(double statistic, double dof, double within);
+
 // P(X >= k) for X of n trials with probability p each, exactly.
 double binomial_upper_p(int64_t k, int64_t n, double p);
 

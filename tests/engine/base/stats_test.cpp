@@ -81,6 +81,15 @@ TEST(Stats, ChiSquareAgainstTable) {  // upper 5 % and 1 % points
   expect_close(chi_square_p(135.80672317102676, 100), 0.01);
 }
 
+TEST(Stats, FisherFClosedForms) {
+  EXPECT_EQ(fisher_f_p(0, 3, 8), 1);
+  for (const double x : {0.1, 1.0, 3.0, 10.0})
+    for (const double d : {1.0, 6.0, 40.0}) {
+      expect_close(fisher_f_p(x, 2, d), std::pow(1 + 2 * x / d, -d / 2));
+      expect_close(fisher_f_p(x, 1, d), 2 * student_t_cdf(-std::sqrt(x), d));
+    }
+}
+
 TEST(Stats, BinomialTail) {
   expect_close(binomial_upper_p(0, 10, 0.3), 1);
   expect_close(binomial_upper_p(10, 10, 0.5), std::pow(0.5, 10));
