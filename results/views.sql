@@ -227,6 +227,19 @@ FROM (SELECT run_id, arm_id, task, fault, count(DISTINCT prompt_id) AS n_prompts
       FROM v_pair
       GROUP BY run_id, arm_id, task, fault);
 
+-- The same machine by machine, for runs of several: NULL = the run's only machine, or not known. Times
+-- of machines have no common clock, so v_speed adds up what is not equal there; this view does not.
+CREATE VIEW v_machine_speed AS
+SELECT v.run_id, v.arm_id, m.machine_id, v.task, v.fault, count(DISTINCT v.prompt_id) AS n_prompts,
+       1e9 * sum(v.n_decode) / nullif(sum(v.decode_ns), 0) AS tok_s,
+       1e9 * sum(v.base_n_decode) / nullif(sum(v.base_decode_ns), 0) AS base_tok_s,
+       (1.0 * sum(v.n_decode) / nullif(sum(v.decode_ns), 0)) /
+           nullif(1.0 * sum(v.base_n_decode) / nullif(sum(v.base_decode_ns), 0), 0) AS speedup
+FROM v_pair v
+JOIN (SELECT run_id, prompt_id, max(machine_id) AS machine_id FROM generation GROUP BY run_id, prompt_id) m
+  ON m.run_id = v.run_id AND m.prompt_id = v.prompt_id
+GROUP BY v.run_id, v.arm_id, m.machine_id, v.task, v.fault;
+
 -- Share of generations whose token ids equal those of the reference arm for the same prompt, repeat and
 -- sample.
 CREATE VIEW v_identity AS

@@ -154,6 +154,7 @@ int64_t fill(ResultStore& store, const SyntheticRun& run) {
 }
 
 void to_version_12(ResultStore& store) {
+  store.execute("DROP VIEW v_machine_speed");  // a column can only be dropped when no view uses it
   store.execute("ALTER TABLE generation DROP COLUMN machine_id");
   for (const char* table : {"machine_fact", "machine", "shard_prompt", "shard", "plan"})
     store.execute(fmt::format("DROP TABLE {}", table));
