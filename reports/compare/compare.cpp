@@ -147,6 +147,17 @@ std::string name_of(const RunInfo& r) {
   return r.label.empty() ? fmt::format("run {}", r.id) : fmt::format("run {} '{}'", r.id, r.label);
 }
 
+// Prompts are compared with themselves. Where another machine measured one, the change is of both.
+void add_machine_warnings(Comparison& c, const RunInfo& a, const RunInfo& b) {
+  if (!a.several_machines() && !b.several_machines()) return;
+  for (const OtherMachine& m : other_machines(a, b))
+    c.warnings.push_back(fmt::format("the {} is {} in A, {} in B: changes are of machines as well",
+                                     m.what, m.first, m.second));
+  c.warnings.push_back(
+      "tok/s of several machines are those of one clock: every machine's plain decoding runs as "
+      "fast as all of them on average");
+}
+
 void add_warnings(Comparison& c, const RunData& a, const RunData& b) {
   for (const ArmInfo& arm : a.arms) {
     const ArmInfo* other = b.arm(arm.label);
@@ -170,6 +181,7 @@ void add_warnings(Comparison& c, const RunData& a, const RunData& b) {
     c.warnings.push_back(fmt::format("{} prompts are in A only", n));
   if (const auto n = missing(keys_b, keys_a))
     c.warnings.push_back(fmt::format("{} prompts are in B only", n));
+  add_machine_warnings(c, a.run, b.run);
   for (const char* name : {"cpu", "gpu", "build_type", "compiler"}) {
     const auto x = a.run.environment.find(name), y = b.run.environment.find(name);
     if (x != a.run.environment.end() && y != b.run.environment.end() && x->second != y->second)

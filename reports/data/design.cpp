@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -172,14 +173,15 @@ PromptDesigns::PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope
   NamePairNumbers kinds, alone, together, tasks;
   alone.reserve(prompts.size());
   int n_tasks = 0;
-  std::vector<int64_t> of_task;
+  for (const PromptInfo& p : prompts) machines_ = std::max(machines_, p.machine + 1);
+  std::map<std::pair<int, int>, int64_t> of_task;  // by data set and machine: prompts so far
   for (const PromptInfo& p : prompts) {
     Place& place = places_[numbers_.of(p.id)];
     // Parts of a data set (results::regrouped) were decoded in its order.
     const std::string_view whole = std::string_view(p.task).substr(0, p.task.find(" / "));
+    place.machine = p.machine;
     place.task = number_of(tasks, {whole, {}}, n_tasks);
-    of_task.resize(static_cast<size_t>(n_tasks));
-    place.in_task = of_task[static_cast<size_t>(place.task)]++;
+    place.in_task = of_task[{place.task, place.machine}]++;
     place.kind = number_of(kinds, {p.task, p.category}, kinds_);
     place.named = !p.category.empty();
     // The data set is left out of groups of all sets (datasets::Prompt::group).
@@ -267,12 +269,13 @@ std::vector<int> PromptDesigns::units_by_group(const std::vector<Place>& places,
     while (of[static_cast<size_t>(i)] != i) i = of[static_cast<size_t>(i)];
     return i;
   };
-  std::map<std::pair<int, int64_t>, int> batches;
+  std::map<std::tuple<int, int, int64_t>, int> batches;
   std::map<int, int> groups;
   for (size_t i = 0; i < places.size(); ++i) {
     const int own = static_cast<int>(i);
     const int beside =
-        batches.try_emplace({places[i].task, places[i].in_task / batch}, own).first->second;
+        batches.try_emplace({places[i].task, places[i].machine, places[i].in_task / batch}, own)
+            .first->second;
     of[static_cast<size_t>(first(own))] = first(beside);
     if (scope_ == Scope::kFixedSet) continue;
     const int related = groups.try_emplace(places[i].group, own).first->second;
@@ -280,6 +283,13 @@ std::vector<int> PromptDesigns::units_by_group(const std::vector<Place>& places,
   }
   for (size_t i = 0; i < of.size(); ++i) of[i] = first(static_cast<int>(i));
   return of;
+}
+
+bool PromptDesigns::strata_by_machine(const std::vector<Place>& places) const {
+  if (machines_ == 1 || scope_ != Scope::kSameKind) return false;
+  std::set<std::pair<int, int>> strata;
+  for (const Place& p : places) strata.insert({p.machine, p.kind});
+  return 2 * strata.size() <= places.size();
 }
 
 Design PromptDesigns::make(std::span<const int64_t> prompt_ids, int64_t batch) const {
@@ -298,12 +308,15 @@ Design PromptDesigns::make(std::span<const int64_t> prompt_ids, int64_t batch) c
   const std::vector<int> groups = by_kind ? std::vector<int>() : units_by_group(places, batch);
   const int most = batch > 1 ? static_cast<int>(places.size()) : groups_;
   std::vector<int> units(static_cast<size_t>(by_kind ? kinds_ : most), kNone);
+  const bool by_machine = strata_by_machine(places);
   KindsOfUnits kinds;
   for (size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
     int& unit = units[static_cast<size_t>(by_kind ? place.kind : groups[i])];
     // Where kinds are no strata, all units are of one.
-    const int kind = scope_ == Scope::kSameKind ? place.kind : 0;
+    const int kind = scope_ != Scope::kSameKind ? 0
+                     : by_machine               ? place.machine * kinds_ + place.kind
+                                                : place.kind;
     if (unit == kNone) {
       unit = static_cast<int>(kinds.units());
       kinds.add_unit(kind);
@@ -313,7 +326,7 @@ Design PromptDesigns::make(std::span<const int64_t> prompt_ids, int64_t batch) c
     d.unit.push_back(unit);
   }
   int n_strata = 0;
-  d.stratum = kinds.strata(kinds_, n_strata);
+  d.stratum = kinds.strata(kinds_ * machines_, n_strata);
   if (n_strata < 2 && kinds.units() == prompt_ids.size()) return {};
   d.strata = strata_of(d, prompt_ids.size());
   return d;

@@ -19,6 +19,9 @@ namespace evalrun::reports {
 //   kSameKind  where the value of new prompts of the same kinds would lie, kinds in the same shares
 //   kNewKinds  where that of new kinds would lie; of new groups, where a row has no kinds
 //   kFixedSet  where that of these prompts would lie when measured again
+// All of them are for the machines that measured: these are not drawn anew. In kSameKind the kinds
+// of each machine are strata, if machines have two prompts of a kind or more on average; with
+// fewer, kinds alone are strata, and what machines differ by widens the interval.
 enum class Scope { kSameKind, kNewKinds, kFixedSet };
 const char* to_string(Scope s);  // "same-kind", "new-kinds", "fixed-set"
 // As on the command line; "population" is an older name of the same kind.
@@ -68,7 +71,8 @@ class PromptDesigns {
   PromptDesigns(const std::vector<PromptInfo>& prompts, Scope scope);
   // Until the next call. Of an arm of a batch above 1: prompts that were decoded together share
   // their times, so they are one unit, in every scope, and so are groups that meet in one. They are
-  // prompts i with the same i / batch, rounded down, of the run's order within a data set. New
+  // prompts i with the same i / batch, rounded down, of the run's order within a data set and, of
+  // several machines, on one. New
   // kinds are units as ever. Figures of two arms of different batches: the least common multiple.
   const Design& of(std::span<const int64_t> prompt_ids, int64_t batch = 1) const;
 
@@ -76,8 +80,9 @@ class PromptDesigns {
   struct Place {
     int kind = 0, group = 0;
     bool named = false;  // the kind has a category
-    int task = 0;        // whole data sets, of which parts may be the run's
-    int64_t in_task = 0;
+    int machine = 0;
+    int task = 0;         // whole data sets, of which parts may be the run's
+    int64_t in_task = 0;  // among the machine's prompts
   };
   struct Known {
     std::vector<int64_t> ids;
@@ -85,11 +90,13 @@ class PromptDesigns {
     Design design;
   };
   Design make(std::span<const int64_t> prompt_ids, int64_t batch) const;
+  // Whether kinds are strata machine by machine.
+  bool strata_by_machine(const std::vector<Place>& places) const;
   std::vector<int> units_by_group(const std::vector<Place>& places, int64_t batch) const;
   Scope scope_ = Scope::kFixedSet;
   PromptNumbers numbers_;
   std::vector<Place> places_;  // by number
-  int kinds_ = 0, groups_ = 0;
+  int kinds_ = 0, groups_ = 0, machines_ = 1;
   mutable std::list<Known> known_;  // the latest first
 };
 

@@ -11,7 +11,9 @@
 
 #include "engine/base/error.h"
 #include "reports/data/arm_tasks.h"
+#include "reports/data/id_numbers.h"
 #include "reports/data/outcome_sums.h"
+#include "results/machines.h"
 #include "results/queries.h"
 #include "results/read_rows.h"
 #include "results/repetition.h"
@@ -22,11 +24,12 @@ namespace {
 
 using results::Row;
 
-// What a row of samples was before it was one: the repeat, and its number in RunData::generations
-// where it has no planted fault.
+// What a row of samples was before it was one: the repeat, its number in RunData::generations where
+// it has no planted fault, and who measured it.
 struct Origin {
   int32_t repeat = 0;
   uint32_t place = 0;
+  int64_t machine = 0;  // row of the store
 };
 
 // Rows of an arm, from `begin` to `end`; there is room up to `limit`.
@@ -44,11 +47,11 @@ constexpr double SampleRow::*kNumbers[] = {
     &SampleRow::stop_tokens, &SampleRow::first_token_ns};
 static_assert(std::size(kNumbers) == results::kTallySums);
 
-// The tally, NULL in files without, stands last.
+// The machine, and the tally: NULL in files without.
 constexpr const char* kGenerations =
     "SELECT id, run_id, arm_id, prompt_id, sample, repeat, status, fault, tokens_hash, steps_hash, "
-    "distinct_share, cycle, {} FROM generation WHERE {} ORDER BY id";
-constexpr int kTally = 12;
+    "distinct_share, cycle, {}, {} FROM generation WHERE {} ORDER BY id";
+constexpr int kMachine = 12, kTally = 13;
 
 // What a tally adds up, turn by turn.
 constexpr double SampleRow::*kTurnNumbers[] = {
@@ -87,11 +90,41 @@ class GenerationReader {
     if (step_detail) outcomes_.emplace(data.arms, places_);
   }
 
+  // Prompts learn which machine measured them, where there are several.
+  void name_machines(const results::ResultStore& store) {
+    if (!measured_by_) return;
+    const std::vector<int64_t> rows = measured_by_->machines();
+    if (rows.size() < 2) return;
+    data_.run.machines = machines_named(store, data_.run.id, rows);
+    for (PromptInfo& p : data_.prompts) {
+      const auto at = std::find(rows.begin(), rows.end(), measured_by_->of(prompts_.of(p.id)));
+      // A prompt that nobody measured yet is in no figure.
+      if (at != rows.end()) p.machine = static_cast<int>(at - rows.begin());
+    }
+    if (measured_by_->mixed())
+      for (ArmRows& arm : arms_) keep_one_machine(arm);
+  }
+
+  // Leaves out what another machine measured than its prompt's plain decoding.
+  void keep_one_machine(ArmRows& arm) {
+    size_t to = arm.begin;
+    for (size_t i = arm.begin; i < arm.end; ++i) {
+      if (origins_[i].machine != measured_by_->of(prompts_.of(data_.samples[i].prompt_id))) {
+        ++data_.generations.other_machine;
+        continue;
+      }
+      if (to != i) data_.samples[to] = std::move(data_.samples[i]), origins_[to] = origins_[i];
+      ++to;
+    }
+    arm.end = to;
+  }
+
   void read(const results::ResultStore& store) {
     read_rows(store);
     read_turns(store);
     if (outcomes_ && untallied_.empty())
       data_.generations.outcomes = std::move(*outcomes_).by_name(places_);
+    name_machines(store);
     for (const ArmRows& arm : arms_) sort(arm);
     for (size_t a = 0; a < arms_.size(); ++a) {
       const ArmInfo& arm = data_.arms[a];
@@ -119,6 +152,11 @@ class GenerationReader {
 
   void read_rows(const results::ResultStore& store) {
     const int64_t run = data_.run.id;
+    if (results::machines(store, run).size() > 1) {
+      prompts_ = PromptNumbers(data_.prompts);
+      measured_by_.emplace(prompts_.size());
+      if (data_.baseline() != nullptr) plain_ = data_.baseline()->id;
+    }
     const auto number = [&](const char* sql, int64_t of) {
       return results::one<int64_t>(store, sql, {of});
     };
@@ -137,7 +175,8 @@ class GenerationReader {
     data_.generations.finished.reserve(static_cast<size_t>(n));
     // Else others were measured meanwhile.
     const bool together = *last - *first + 1 == n;
-    store.query(fmt::format(kGenerations, results::has_tallies(store) ? "tally" : "NULL",
+    store.query(fmt::format(kGenerations, measured_by_ ? "coalesce(machine_id, 0)" : "NULL",
+                            results::has_tallies(store) ? "tally" : "NULL",
                             together ? "id BETWEEN ? AND ?" : "run_id = ? AND id <= ?"),
                 {together ? *first : run, *last}, [&](const Row& r) {
                   if (r.integer(1) == run) add(r);
@@ -154,6 +193,8 @@ class GenerationReader {
     const bool ok = r.view(6) == "ok";
     const std::string_view fault = r.view(7);
     const size_t place = places_.of(arm, prompt);
+    const int64_t machine = r.integer(kMachine);
+    if (measured_by_) measured_by_->add(prompts_.of(prompt), machine, ok && arm == plain_);
     if (fault.empty()) {
       auto& [count, failed] = counts_[place];
       ++count, failed += !ok;
@@ -164,7 +205,8 @@ class GenerationReader {
     ArmRows& rows = arms_[places_.arm_number(arm)];
     EVALRUN_CHECK(rows.end < rows.limit, "generation {} was stored while others were counted", id);
     const size_t at = rows.end++;
-    origins_[at] = {static_cast<int32_t>(r.integer(5)), static_cast<uint32_t>(all.finished.size())};
+    origins_[at] = {static_cast<int32_t>(r.integer(5)), static_cast<uint32_t>(all.finished.size()),
+                    machine};
     SampleRow& row = data_.samples[at];
     row.arm_id = arm, row.prompt_id = prompt;
     row.sample = static_cast<int>(r.integer(4));
@@ -317,6 +359,9 @@ class GenerationReader {
   std::vector<Origin> origins_;          // as RunData::samples, while these are rows
   std::optional<OutcomeSums> outcomes_;  // where they are asked for
   std::vector<Untallied> untallied_;     // by id
+  PromptNumbers prompts_;                // where several machines may have measured
+  std::optional<MeasuredBy> measured_by_;
+  int64_t plain_ = 0;  // the arm, then
 };
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "reports/data/generations.h"
@@ -84,6 +86,30 @@ RunInfo load_info(const results::ResultStore& store, int64_t run_id) {
   return run;
 }
 
+// Times of several machines as those of one clock (clock_scales()). Plain decoding is the first
+// baseline arm; other batches and models have their ratios within machines as well.
+void put_on_one_clock(RunData& data) {
+  std::vector<MachineInfo>& machines = data.run.machines;
+  const ArmInfo* baseline = data.baseline();
+  if (machines.empty() || baseline == nullptr) return;
+  std::unordered_map<int64_t, size_t> machine_of;
+  for (const PromptInfo& p : data.prompts) machine_of[p.id] = static_cast<size_t>(p.machine);
+  std::vector<PlainTotals> plain(machines.size());
+  for (const SampleRow& s : data.samples) {
+    if (s.arm_id != baseline->id || !s.fault.empty()) continue;
+    PlainTotals& of = plain[machine_of.at(s.prompt_id)];
+    of.tokens += s.n_decode, of.ns += s.decode_ns;
+  }
+  const std::vector<double> scales = clock_scales(plain);
+  for (size_t m = 0; m < machines.size(); ++m) machines[m].time_scale = scales[m];
+  for (SampleRow& s : data.samples)
+    for (double SampleRow::*time :
+         {&SampleRow::draft_ns, &SampleRow::verify_ns, &SampleRow::decode_ns,
+          &SampleRow::prefill_ns, &SampleRow::draft_prefill_ns, &SampleRow::first_token_ns,
+          &SampleRow::fastest_ns})
+      s.*time *= scales[machine_of.at(s.prompt_id)];
+}
+
 }  // namespace
 
 RunData load_run(const results::ResultStore& store, int64_t run_id, Faults faults,
@@ -132,6 +158,7 @@ RunData load_run(const results::ResultStore& store, int64_t run_id, Faults fault
                 return true;
               });
   read_generations(store, faults, step_detail, data);
+  put_on_one_clock(data);
   return data;
 }
 

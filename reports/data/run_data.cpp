@@ -144,13 +144,44 @@ std::string resume_text(const RunInfo& run) {
 }
 
 std::string machine_name(const RunInfo& run) {
+  if (run.several_machines()) return hardware_text(run.machines);
   for (const char* name : {"gpu", "cpu"})
     if (const auto it = run.environment.find(name); it != run.environment.end()) return it->second;
   return "";
 }
 
+std::map<int64_t, double> RunData::time_scales() const {
+  std::map<int64_t, double> scales;
+  if (!run.several_machines()) return scales;
+  for (const PromptInfo& p : prompts)
+    scales[p.id] = run.machines[static_cast<size_t>(p.machine)].time_scale;
+  return scales;
+}
+
+namespace {
+
+std::string machines_text(const RunInfo& run) {
+  if (!run.several_machines()) return "1 machine";
+  const std::string hardware = hardware_text(run.machines);
+  return fmt::format("{} machines{}", run.machines.size(),
+                     hardware.empty() ? "" : fmt::format(" ({})", hardware));
+}
+
+std::multiset<std::string> machine_keys(const RunInfo& run) {
+  std::multiset<std::string> keys;
+  for (const MachineInfo& m : run.machines) keys.insert(m.key);
+  return keys;
+}
+
+}  // namespace
+
 std::vector<OtherMachine> other_machines(const RunInfo& first, const RunInfo& second) {
   std::vector<OtherMachine> others;
+  if (first.several_machines() || second.several_machines()) {
+    if (machine_keys(first) == machine_keys(second)) return {};
+    const std::string x = machines_text(first), y = machines_text(second);
+    return {{"set of machines", x, x == y ? y + ", others" : y}};
+  }
   for (const auto& [name, what] : {std::pair{"cpu", "processor"}, std::pair{"gpu", "GPU"}}) {
     const auto x = first.environment.find(name), y = second.environment.find(name);
     if (x != first.environment.end() && y != second.environment.end() && x->second != y->second)

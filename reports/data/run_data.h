@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reports/data/hash_text.h"
+#include "reports/machines/machines.h"
 #include "results/certificates.h"
 #include "results/store.h"
 
@@ -23,8 +24,10 @@ struct RunInfo {
   int64_t id = 0;
   std::string key, label, suite, commit, version, started, finished;  // finished "" = unfinished
   std::map<std::string, std::string> environment;
-  std::string command = {};         // that began it, and resumes it
-  int64_t stored = 0, planned = 0;  // generations of an unfinished run; 0 of a finished one
+  std::string command = {};                // that began it, and resumes it
+  int64_t stored = 0, planned = 0;         // generations of an unfinished run; 0 of a finished one
+  std::vector<MachineInfo> machines = {};  // that measured it; empty where it is one
+  bool several_machines() const { return !machines.empty(); }
 };
 
 struct ArmInfo {
@@ -47,10 +50,12 @@ struct PromptInfo {
   int64_t id = 0;
   std::string key, task, name, category, language;
   std::string group = {};  // results::PromptRecord
+  int machine = 0;         // number in RunInfo::machines; all arms of a prompt are of one
 };
 
 // Times in nanoseconds; counters of the median repeat (real numbers: an even number of repeats
-// means two of them).
+// means two of them). In a run of several machines, times are those of one clock for all of them:
+// multiplied by MachineInfo::time_scale.
 struct SampleRow {
   int64_t arm_id = 0, prompt_id = 0;
   int sample = 0;
@@ -105,7 +110,9 @@ struct Generations {
   std::map<ArmTask, std::pair<int64_t, int64_t>> identity_alone;
   // Absent unless asked for, and where a generation has no tally (results/tally.h).
   std::optional<RunCounts> outcomes = {};
-  int64_t hidden_faults = 0;           // generations with a planted fault, in none of the above
+  int64_t hidden_faults = 0;  // generations with a planted fault, in none of the above
+  // Of another machine than their prompt's plain decoding: in no sample.
+  int64_t other_machine = 0;
   int64_t first = 0, last = 0, n = 0;  // ids and number of all that the run has
 };
 
@@ -127,6 +134,8 @@ struct RunData {
   // it was not measured.
   const ArmInfo* reference_alone(const ArmInfo& arm) const;
   const ArmInfo* arm(std::string_view label) const;  // as arm_of()
+  // By prompt: what the times of its samples were multiplied by; empty for a run of one machine.
+  std::map<int64_t, double> time_scales() const;
 };
 
 // The arm of this label, or the only one whose label differs in the folders of paths alone: those
@@ -185,10 +194,12 @@ std::string run_title(const RunInfo& run);  // "run 3 'before'"
 std::string stored_text(const RunInfo& run);
 std::string resume_text(const RunInfo& run);
 
-// What its arms decode on, as it calls itself: a GPU, or else the processor. "" when not stored.
+// What its arms decode on, as it calls itself: a GPU, or else the processor; of several machines
+// all of them, with their numbers. "" when not stored.
 std::string machine_name(const RunInfo& run);
 // Processor and GPU where both runs stored theirs and they differ: a name each, "processor" or
-// "GPU".
+// "GPU". Where one of the runs is of several machines: their "set of machines", if
+// these are not the same.
 struct OtherMachine {
   std::string what, first, second;
 };

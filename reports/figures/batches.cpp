@@ -44,6 +44,14 @@ void mark_front(std::span<ReportRow> rows) {
     });
 }
 
+// Rates and times of several machines are in no sum.
+void leave_out_times(BatchFigures& f) {
+  f.tok_s.reset();
+  f.step_ms = f.step_ratio = f.longest_gap_ms = std::nullopt;
+  f.beside_cost.reset();
+  f.first_token_ms = f.per_token_ms = f.gap_ms = std::nullopt;
+}
+
 }  // namespace
 
 BatchBuilder::BatchBuilder(const results::ResultStore& store, const RunData& data,
@@ -53,7 +61,9 @@ BatchBuilder::BatchBuilder(const results::ResultStore& store, const RunData& dat
       sources_{.store = store, .run = data},
       measures_(store, data),
       lengths_(sources_, designs_, cells_, measures_.contexts()) {
-  if (options.row_times) sources_.tables = options.row_times(data.run);
+  // The steps of several machines have no common T(n), so nothing is predicted from them.
+  if (options.row_times && !data.run.several_machines())
+    sources_.tables = options.row_times(data.run);
   for (const PromptInfo& p : data.prompts) task_of_[p.id] = p.task;
   for (const ArmInfo& a : data.arms) cells_[a.id] = cells_of(data, a.id);
 }
@@ -68,7 +78,8 @@ void BatchBuilder::add(std::span<ReportRow> rows, const Tasks& tasks) {
   std::set<int64_t> prompts;
   for (const auto& [id, task] : task_of_)
     if (tasks.contains(task)) prompts.insert(id);
-  const std::map<int64_t, DraftLengths> lengths = lengths_.lengths(prompts);
+  std::map<int64_t, DraftLengths> lengths;
+  if (!data_.run.several_machines()) lengths = lengths_.lengths(prompts);
   for (ReportRow& r : rows)
     if (const auto of = lengths.find(r.arm.id); of != lengths.end()) r.batch->lengths = of->second;
   mark_front(rows);
@@ -100,6 +111,7 @@ BatchFigures BatchBuilder::figures(const ArmInfo& arm, const Tasks& tasks) const
     }
   f.same_as_alone.share = mean_of(static_cast<double>(f.same_as_alone.identical),
                                   static_cast<double>(f.same_as_alone.compared));
+  if (data_.run.several_machines()) leave_out_times(f);
   return f;
 }
 
@@ -128,10 +140,12 @@ std::optional<StepBesideCost> BatchBuilder::beside_cost(const ArmInfo& arm,
 void BatchBuilder::add_undrafted(const ArmInfo& arm, const Tasks& tasks, BatchFigures& f) const {
   std::vector<RatioTerm> terms;
   std::vector<int64_t> prompts;
+  const std::map<int64_t, double> scales = data_.time_scales();
   for (const auto& [prompt, times] : measures_.undrafted(arm)) {
     if (!tasks.contains(task_of_.at(prompt))) continue;
     prompts.push_back(prompt);
-    terms.push_back({.numerator = times.ms, .denominator = times.plain_ms});
+    const double scale = scales.empty() ? 1 : scales.at(prompt);
+    terms.push_back({.numerator = scale * times.ms, .denominator = scale * times.plain_ms});
     f.undrafted_steps += times.steps;
   }
   if (!prompts.empty()) f.undrafted_ratio = ratio_of_sums(terms, designs_.of(prompts, arm.batch));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "engine/base/stats.h"
@@ -51,23 +52,30 @@ void judge_clocks(const std::map<int64_t, ArmClocks>& arms,
     c.throttling.push_back(fmt::format("the clock moved by {:+.1f} % within the run", 100 * drift));
 }
 
-// The clocks of a run's generations, in the order of these.
+// The clocks of a run's generations, in the order of these. Machines have clocks of their own, and
+// each is judged by itself.
 class Clocks {
  public:
+  Clocks() = default;
+  // Of several machines.
+  explicit Clocks(const std::vector<MachineInfo>& machines) {
+    for (const MachineInfo& m : machines) names_.push_back(m.name);
+  }
   void add_arm(int64_t id, const std::string& label, const std::string& role, int64_t batch) {
     labels_[id] = {label, batch};
     if (role == "baseline") baselines_.try_emplace(batch, id);
   }
   // The row has kColumns from `column` on.
-  void add(int64_t arm, const results::Row& row, int column) {
+  void add(int64_t arm, const results::Row& row, int column, int machine = 0) {
     const int64_t available = row.integer(column + 1), others = row.integer(column + 2);
     const int64_t steal = row.integer(column + 3);
     ++generations_, available_ += available, others_ += others, steal_ += steal;
     disturbed_ += static_cast<double>(others + steal) >
                   std::max(kMostOfOthers * static_cast<double>(available), kFewestNs);
     if (row.is_null(column)) return;
-    arms_[arm].mhz.push_back(row.number(column));
-    in_order_.push_back(row.number(column));
+    MachineClocks& of = machines_[machine];
+    of.arms[arm].mhz.push_back(row.number(column));
+    of.in_order.push_back(row.number(column));
   }
   Conditions conditions() {
     Conditions c;
@@ -77,9 +85,16 @@ class Clocks {
       c.others_share = static_cast<double>(others_) / static_cast<double>(available_);
       c.steal_share = static_cast<double>(steal_) / static_cast<double>(available_);
     }
-    for (auto& [id, arm] : arms_) std::tie(arm.label, arm.batch) = labels_.at(id);
-    if (!in_order_.empty()) c.device_mhz = base::median(in_order_);
-    judge_clocks(arms_, baselines_, in_order_, c);
+    std::vector<double> all;
+    for (auto& [machine, of] : machines_) {
+      for (auto& [id, arm] : of.arms) std::tie(arm.label, arm.batch) = labels_.at(id);
+      all.insert(all.end(), of.in_order.begin(), of.in_order.end());
+      const size_t before = c.throttling.size();
+      judge_clocks(of.arms, baselines_, of.in_order, c);
+      for (size_t i = before; i < c.throttling.size() && !names_.empty(); ++i)
+        c.throttling[i] += fmt::format(" on {}", names_[static_cast<size_t>(machine)]);
+    }
+    if (!all.empty()) c.device_mhz = base::median(all);
     const double share = static_cast<double>(c.disturbed) / static_cast<double>(c.generations);
     if (share > kMostDisturbed)
       c.interference.push_back(fmt::format(
@@ -94,8 +109,12 @@ class Clocks {
   int64_t generations_ = 0, disturbed_ = 0, available_ = 0, others_ = 0, steal_ = 0;
   std::map<int64_t, std::pair<std::string, int64_t>> labels_;  // with the batch
   std::map<int64_t, int64_t> baselines_;                       // by batch
-  std::map<int64_t, ArmClocks> arms_;
-  std::vector<double> in_order_;
+  struct MachineClocks {
+    std::map<int64_t, ArmClocks> arms;
+    std::vector<double> in_order;
+  };
+  std::map<int, MachineClocks> machines_;
+  std::vector<std::string> names_;  // of the machines, where there are several
 };
 
 }  // namespace
@@ -118,11 +137,16 @@ Conditions read_conditions(const results::ResultStore& store, int64_t run_id) {
 }
 
 Conditions read_conditions(const results::ResultStore& store, const RunData& data) {
-  Clocks clocks;
+  Clocks clocks(data.run.machines);
   for (const ArmInfo& a : data.arms) clocks.add_arm(a.id, a.label, a.role, a.batch);
-  for_generation_rows(
-      store, data, "clock", fmt::format("generation_id, {}", Clocks::kColumns),
-      [&](const Generation& g, const results::Row& row) { clocks.add(g.arm_id, row, 1); });
+  std::unordered_map<int64_t, int> machine_of;  // by prompt, where there are several
+  if (data.run.several_machines())
+    for (const PromptInfo& p : data.prompts) machine_of[p.id] = p.machine;
+  for_generation_rows(store, data, "clock", fmt::format("generation_id, {}", Clocks::kColumns),
+                      [&](const Generation& g, const results::Row& row) {
+                        clocks.add(g.arm_id, row, 1,
+                                   machine_of.empty() ? 0 : machine_of.at(g.prompt_id));
+                      });
   return clocks.conditions();
 }
 

@@ -11,9 +11,12 @@ EnergyTotals::EnergyTotals(const results::ResultStore& store, const RunData& dat
   bool any = data.run.environment.contains("energy_domains");
   for (const ArmInfo& a : data.arms) any = any || a.device != "cpu";
   if (!any) return;
+  several_machines_ = data.run.several_machines();
+  const std::map<int64_t, double> scales = data.time_scales();
   for (const results::EnergyRow& row : results::energy_by_prompt(store, data.run.id))
-    totals_[{row.arm_id, row.prompt_id}] = {static_cast<double>(row.tokens),
-                                            static_cast<double>(row.energy_mj)};
+    totals_[{row.arm_id, row.prompt_id}] = {
+        static_cast<double>(row.tokens),
+        static_cast<double>(row.energy_mj) * (several_machines_ ? scales.at(row.prompt_id) : 1)};
 }
 
 const EnergyTotals::Total* EnergyTotals::find(int64_t arm, int64_t prompt) const {
@@ -43,7 +46,8 @@ std::optional<EnergyUse> EnergyTotals::of(const ArmInfo& arm, const ArmInfo* ref
   }
   const auto joules_per_token = ratio_of_sums(energy, designs.of(of_energy, arm.batch));
   if (!joules_per_token) return std::nullopt;
-  return EnergyUse{*joules_per_token, speedup_sum(pairs, designs.of(of_pairs, arm.batch))};
+  return EnergyUse{several_machines_ ? std::nullopt : joules_per_token,
+                   speedup_sum(pairs, designs.of(of_pairs, arm.batch))};
 }
 
 }  // namespace evalrun::reports

@@ -17,7 +17,7 @@ namespace evalrun::reports {
 // Finished generations whole, prompts included, all repeats; ratios of sums. A prompt with a
 // generation of unknown energy is left out.
 struct EnergyUse {
-  Estimate joules_per_token;
+  std::optional<Estimate> joules_per_token;  // absent where several machines measured
   // Tokens per joule over the reference arm's, same prompts: 2 = half the energy. Absent for an arm
   // that is its own reference.
   std::optional<Estimate> gain;
@@ -38,6 +38,8 @@ class EnergyTotals {
   };
   const Total* find(int64_t arm, int64_t prompt) const;
   std::map<std::pair<int64_t, int64_t>, Total> totals_;  // arm id, prompt id
+  // Then energies are multiplied as the machines' times are: each weighs by what it decoded.
+  bool several_machines_ = false;
 };
 
 }  // namespace evalrun::reports

@@ -53,6 +53,7 @@ Report build_report(const results::ResultStore& store, int64_t run_id,
   report.gpu_disturbances = aggregates.gpu.disturbances();
   if (options.parts) report.parts = speed_by_part(data, options.estimator);
   report.hidden_faults = data.generations.hidden_faults;
+  report.other_machine = data.generations.other_machine;
   if (data.generations.counts.empty())
     throw base::data_error(
         store.path(), fmt::format("run {}", run_id),

@@ -34,6 +34,7 @@ struct Report {
   Conditions conditions;  // of the machine while the run was measured
   GpuDisturbances gpu_disturbances;
   int64_t hidden_faults = 0;  // generations with a planted fault, left out
+  int64_t other_machine = 0;  // and of another machine than their prompt's plain decoding
 };
 
 // Throws data_error when the run does not exist or has no finished generation.

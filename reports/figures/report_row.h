@@ -15,6 +15,7 @@
 #include "reports/figures/draft_lengths.h"
 #include "reports/figures/energy_use.h"
 #include "reports/figures/gpu_use.h"
+#include "reports/figures/machine_figures.h"
 #include "reports/figures/quality.h"
 #include "reports/figures/run_counts.h"
 #include "results/endpoint_queries.h"
@@ -171,6 +172,9 @@ struct ReportRow {
   std::optional<results::EndpointTotals> server;  // of an arm that is one, over all data sets
   std::optional<EnergyUse> energy;                // of its board, or of the processor
   std::optional<BatchFigures> batch;              // in runs with a batch above 1
+  // In runs of several machines. Times and rates then are each machine's: those of the row itself
+  // (tok_s, first_token_ms, bandwidth, gpu, joules, waits in batches) are absent.
+  std::optional<MachineFigures> machines;
 };
 
 }  // namespace evalrun::reports

@@ -177,6 +177,8 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
     }
     pairs = pair_columns(*own, *base, estimator_, arm.batch);
     r.speed = speed(pairs, against_itself);
+    r.machines = machine_figures(data_, *own, *base, pairs, against_itself,
+                                 designs_.of(pairs.prompts, pairs.batch));
     if (knows_steps(arm) && knows_steps(*reference)) r.why = reasons(pairs);
   }
   if (const auto server = aggregates_.servers.find(arm.id); server != aggregates_.servers.end())
@@ -185,15 +187,17 @@ ReportRow RowBuilder::row(const ArmInfo& arm, const std::string& name, const Tas
   r.counts.prompts =
       reference == nullptr ? prompts_in(*own) : static_cast<int64_t>(pairs.prompts.size());
   r.counts.unpaired = pairs.unpaired;
-  r.speed.tok_s = ratio(1e9 * pairs.method.n_decode, pairs.method.decode_ns);
-  if (arm.batch == 1)
+  // Rates and times of several machines are theirs (MachineFigure), and in no sum.
+  const bool one_machine = !data_.run.several_machines();
+  if (one_machine) r.speed.tok_s = ratio(1e9 * pairs.method.n_decode, pairs.method.decode_ns);
+  if (arm.batch == 1 && one_machine)
     r.speed.first_token_ms = ratio(pairs.method.first_token_ns, 1e6 * pairs.method.answers);
   r.acceptance = acceptance(arm, pairs.method, *own, tasks);
-  if (arm.batch == 1 && !is_server(arm)) r.why.bandwidth = bandwidth(pairs.method);
+  if (arm.batch == 1 && one_machine && !is_server(arm)) r.why.bandwidth = bandwidth(pairs.method);
   r.same_tokens = same_tokens(arm, tasks);
   r.replay = replay(arm, tasks);
   const auto kept = [&](int64_t prompt) { return tasks.contains(task_of_.at(prompt)); };
-  r.gpu = aggregates_.gpu.of(arm, kept);
+  if (one_machine) r.gpu = aggregates_.gpu.of(arm, kept);
   r.energy = aggregates_.energy.of(arm, reference, kept, designs_);
   return r;
 }

@@ -72,11 +72,13 @@ void equalise_repeats(const std::vector<StoredRunData>& runs) {
   for (const StoredRunData& run : runs) {
     const RepeatTimes times = times_of(run);
     const RepeatedCells cells(*run.data);
+    const std::map<int64_t, double> scales = run.data->time_scales();
     for (SampleRow& s : run.data->samples) {
       const int k = fewest.at(cells.of(s));
       const auto found = times.find({s.arm_id, s.prompt_id, s.sample});
       if (found != times.end() && static_cast<int>(found->second.size()) > k)
-        s.fastest_ns = expected_fastest(found->second, k);
+        s.fastest_ns =
+            expected_fastest(found->second, k) * (scales.empty() ? 1 : scales.at(s.prompt_id));
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "reports/html/assets.h"
 #include "reports/html/html_data.h"
 #include "reports/html/html_sections.h"
+#include "reports/table/machine_tables.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
 
@@ -123,8 +124,13 @@ class HtmlRenderer {
                     estimator_text(report_.estimator), scope_text(report_.scope),
                     interval_text(report_.interval))};
     std::string out;
-    for (const std::string& l : lines)
-      out += fmt::format("<p class=\"facts\">{}</p>\n", escape_html(l));
+    const auto add = [&](const std::string& line) {
+      out += fmt::format("<p class=\"facts\">{}</p>\n", escape_html(line));
+    };
+    for (const std::string& line : lines) add(line);
+    if (!run.several_machines()) return out;
+    add(machines_paragraph(run));
+    for (const std::string& line : row_cost_lines(run)) add(line);
     return out;
   }
 

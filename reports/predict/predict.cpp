@@ -27,7 +27,16 @@ bool follows_itself(const ArmInfo& arm) {
 
 }  // namespace
 
+std::string why_not_one_machine(const RunInfo& run) {
+  if (!run.several_machines()) return "";
+  return fmt::format(
+      "run {} was measured by {} machines, whose steps have no common T(n): predict from the "
+      "file of one of them, as it was before the merge",
+      run.id, run.machines.size());
+}
+
 std::string why_not_predicted(const PredictSources& sources, const ArmInfo& arm) {
+  if (const std::string why = why_not_one_machine(sources.run.run); !why.empty()) return why;
   if (!arm.drafts()) return fmt::format("{} drafts nothing", arm.label);
   const ArmInfo* reference = sources.run.reference(arm);
   if (reference == nullptr)

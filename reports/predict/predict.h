@@ -45,8 +45,10 @@ struct PredictSources {
   std::shared_ptr<VerifyTimes> verify_times = std::make_shared<VerifyTimes>(store, run.run.id);
 };
 
-// Why nothing can be predicted from this arm: it drafts nothing, or shares no finished prompt with
-// its plain decoding. "" = something can.
+// Why nothing can be predicted from a run: several machines measured it. "" = something can.
+std::string why_not_one_machine(const RunInfo& run);
+// Why nothing can be predicted from this arm: that, or it drafts nothing, or shares no finished
+// prompt with its plain decoding. "" = something can.
 std::string why_not_predicted(const PredictSources& sources, const ArmInfo& arm);
 
 // One arm, read once, predicted many times.

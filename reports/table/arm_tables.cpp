@@ -86,8 +86,10 @@ Table energy_table(const Report& report) {
   for (const ReportRow* r : pooled_rows(report)) {
     if (!r->energy) continue;
     gpu = r->arm.device != "cpu";
-    t.rows.push_back({r->arm.label, cell(r->energy->joules_per_token, 3),
-                      r->energy->gain ? cell(*r->energy->gain, 2) : Cell("-")});
+    t.rows.push_back(
+        {r->arm.label,
+         r->energy->joules_per_token ? cell(*r->energy->joules_per_token, 3) : Cell("-"),
+         r->energy->gain ? cell(*r->energy->gain, 2) : Cell("-")});
   }
   t.caption = fmt::format(
       "Energy of whole generations, {}, and tokens per joule over those of the arm that speedup is "

@@ -144,7 +144,8 @@ Table latency_table(const BatchRows& rows) {
       [](const ReportRow& r) { return Cell(r.batch->on_front ? "yes" : "-"); });
   if (any_of_rows(rows, [](const ReportRow& r) { return r.energy.has_value(); }))
     add(batch_column("J/token", Room::kPage), [](const ReportRow& r) {
-      return r.energy ? Cell(number(r.energy->joules_per_token.value, 3)) : Cell("-");
+      const bool known = r.energy && r.energy->joules_per_token;
+      return known ? Cell(number(r.energy->joules_per_token->value, 3)) : Cell("-");
     });
   add(batch_column("KV", Room::kPage), [](const ReportRow& r) {
     return Cell(r.arm.kv_bytes > 0 ? base::format_bytes(r.arm.kv_bytes) : "-");

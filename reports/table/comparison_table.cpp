@@ -300,6 +300,9 @@ std::string comparison_caption(const Report& report, const std::string& dataset,
       any([&](const ReportRow* r) { return has_star(report, *r); })
           ? fmt::format("; *: {}", kIndicative)
           : "");
+  if (report.run.several_machines())
+    text += fmt::format(" Formed within {} machines; the intervals are for these.",
+                        report.run.machines.size());
   if (shows_first_token(report) || asked_for(report, "first_token_ms"))
     text += " First token: time of the target's prefill, first turns.";
   if (any([](const ReportRow* r) { return r->replay.has_value(); }))

@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <nlohmann/json.hpp>
 
 #include "engine/base/text.h"
 #include "reports/format.h"
@@ -14,6 +12,7 @@
 #include "reports/table/arm_tables.h"
 #include "reports/table/batch_tables.h"
 #include "reports/table/comparison_table.h"
+#include "reports/table/machine_tables.h"
 #include "reports/table/metric_glossary.h"
 #include "reports/table/run_text.h"
 #include "reports/table/server_notes.h"
@@ -48,27 +47,6 @@ void add_header(const Report& report, Document& d) {
       samples > 1 ? fmt::format("{} samples, {}", samples, base::plural(repeats, "repeat"))
                   : base::plural(repeats, "repeat"),
       estimator_text(report.estimator), scope_text(report.scope), interval_text(report.interval)));
-}
-
-// What a forward of n rows cost when the run began; a broken or missing table shows nothing.
-void add_row_cost(const Report& report, Document& d) {
-  const auto found = report.run.environment.find("row_cost");
-  if (found == report.run.environment.end()) return;
-  const nlohmann::json table = nlohmann::json::parse(found->second, nullptr, false);
-  if (!table.is_object() || !table.contains("rows") || !table["rows"].is_array()) return;
-  const auto value = [](const nlohmann::json& object, const char* key) {
-    return object.is_object() && object.contains(key) && object[key].is_number()
-               ? object[key].get<double>()
-               : 0.0;
-  };
-  std::string ratios;
-  for (const nlohmann::json& row : table["rows"])
-    if (const auto n = static_cast<uint64_t>(value(row, "rows")); n > 1 && std::has_single_bit(n))
-      ratios += fmt::format("{}{:.0f} rows {:.2f}", ratios.empty() ? "" : ", ", value(row, "rows"),
-                            value(row, "ratio"));
-  if (!ratios.empty())
-    d.paragraph(fmt::format("T(n)/T(1) before the run, context {:.0f}: {}", value(table, "context"),
-                            ratios));
 }
 
 // Arms of another model than the baseline's: which, and what their columns are against.
@@ -239,6 +217,11 @@ void add_dataset(const Report& report, const std::string& name, bool with_answer
         "Paired by prompt; these intervals and ranks hold for all arms at once. The intervals of "
         "the speedups are against plain decoding and say little about two arms.");
   }
+  if (Table t = machine_table(report.run, rows); !t.rows.empty()) {
+    d.table(std::move(t));
+    if (const std::string remark = machines_remark(report.run, rows); !remark.empty())
+      d.paragraph(remark);
+  }
   add_quality(report, name, rows, d);
   if (report.why) d.table(why_table(rows));
   for (const std::string& remark : dataset_remarks(report, name)) d.paragraph(remark);
@@ -253,7 +236,8 @@ Document document(const Report& report) {
   if (const std::string text = answer(report, datasets.back()); !text.empty())
     d.paragraph(text, true);
   add_header(report, d);
-  add_row_cost(report, d);
+  if (const std::string text = machines_paragraph(report.run); !text.empty()) d.paragraph(text);
+  for (const std::string& line : row_cost_lines(report.run)) d.paragraph(line);
   for (const std::string& name : datasets) add_dataset(report, name, datasets.size() > 1, d);
   if (Table t = memory_table(report); !t.rows.empty()) {
     d.heading("memory");

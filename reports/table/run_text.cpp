@@ -135,6 +135,10 @@ std::vector<std::string> run_remarks(const Report& report) {
   if (report.hidden_faults > 0)
     remarks.push_back(
         fmt::format("{} generations with planted faults are left out.", report.hidden_faults));
+  if (report.other_machine > 0)
+    remarks.push_back(
+        fmt::format("Left out: {}, as another machine measured the plain decoding of the prompt.",
+                    base::plural(report.other_machine, "generation")));
   // Of several data sets, the pooled rows answer.
   const std::string conditions = conditions_text(
       report.conditions, report.rows.empty() ? std::vector<std::string>()

@@ -125,6 +125,29 @@ void add_batch_keys(const ArmInfo& arm, const BatchFigures& b, Json& row) {
   add_length_keys(b.lengths, row);
 }
 
+// Of runs of several machines.
+void add_machine_keys(const RunInfo& run, const MachineFigures& m, Json& row) {
+  row["machines"] = Json::array();
+  for (const MachineFigure& f : m.each) {
+    const MachineInfo& machine = run.machines[static_cast<size_t>(f.machine)];
+    Json one = {{"machine", machine.name},
+                {"hardware", machine.hardware()},
+                {"n_prompts", f.prompts},
+                {"tok_s", json_value(f.tok_s)},
+                {"base_tok_s", json_value(f.base_tok_s)}};
+    add_estimate_keys("speedup", f.speedup, one);
+    one["t_ratio"] = json_value(f.t_ratio);
+    row["machines"].push_back(std::move(one));
+  }
+  const MachineSpread s = m.spread.value_or(MachineSpread{});
+  const auto tested = [&](double value) { return m.spread ? Json(value) : Json(nullptr); };
+  row["machines_q"] = tested(s.q);
+  row["machines_p"] = tested(s.p);
+  row["machines_i2"] = tested(s.i2);
+  row["machines_tau"] = tested(s.tau);
+  add_estimate_keys("speedup_like_machines", m.like_these, row);
+}
+
 // How a server was asked; null for other arms.
 Json endpoint_of(const ReportRow& r) {
   if (!is_server(r.arm)) return {};
@@ -166,7 +189,8 @@ Json row_of(const Report& report, const ReportRow& r) {
   }
   const ArmInfo& a = r.arm;
   const GpuUse gpu = r.gpu.value_or(GpuUse{});
-  const Estimate* joules = r.energy ? &r.energy->joules_per_token : nullptr;
+  const Estimate* joules =
+      r.energy && r.energy->joules_per_token ? &*r.energy->joules_per_token : nullptr;
   const Estimate* gain = r.energy && r.energy->gain ? &*r.energy->gain : nullptr;
   const std::optional<bool> may_be_quoted = quotable(report, r);
   const auto estimated = [](const Estimate* e) { return e ? Json(e->value) : Json(nullptr); };
@@ -297,6 +321,7 @@ Json row_of(const Report& report, const ReportRow& r) {
       {"training_overlap", overlap_json(training_overlap(a))},
   };
   if (r.batch) add_batch_keys(a, *r.batch, row);
+  if (r.machines) add_machine_keys(report.run, *r.machines, row);
   return row;
 }
 
@@ -317,7 +342,9 @@ Table report_records(const Report& report) {
     Json flat = Json::object();
     const Json row = row_of(report, r);
     for (const auto& [key, v] : row.items()) {
-      if (key == "acceptance_by_node" || key == "draft_lengths" || key == "endpoint") continue;
+      if (key == "acceptance_by_node" || key == "draft_lengths" || key == "endpoint" ||
+          key == "machines")
+        continue;
       if (key == "certificate") {
         flat[key] = v.is_null() ? Json() : v["outcome"];
       } else if (key == "training_overlap") {  // "gsm8k 3;mbpp 1"

@@ -143,6 +143,10 @@ class Predict {
   }
 
   void run() {
+    const bool needs_times = !options_.acceptance || options_.oracle;
+    if (const std::string why = reports::why_not_one_machine(data_.run);
+        needs_times && !why.empty())
+      throw base::usage_error(why);
     if (!options_.confirm.empty())
       confirm();
     else if (options_.nodes)
