@@ -91,6 +91,31 @@ TEST_F(GoldenTest, Quality) {
   expect_golden("quality.tex", part(to_latex(r), "\\caption{Quality", "\\caption{What"));
 }
 
+// Three machines measured every third prompt each. The last is slow, and gains less.
+TEST_F(GoldenTest, Machines) {
+  run_.tasks = {"gsm8k"};
+  run_.prompts_per_task = 12;
+  const auto usual = run_.change;
+  run_.change = [&](results::GenerationRecord& g, const tests::SyntheticArm& a, int prompt,
+                    int repeat, int sample) {
+    usual(g, a, prompt, repeat, sample);
+    results::TurnRecord& t = g.turns[0];
+    t.decode_ns += 100'000 * (prompt * 5 % 7);
+    if (prompt % 3 == 2) t.decode_ns *= a.role == "method" ? 4 : 3;
+  };
+  const int64_t id = tests::fill(store_, run_);
+  for (int m = 0; m < 3; ++m) {
+    const int64_t machine = store_.add_machine(
+        id, {fmt::format("key-{}", m), fmt::format("node-{}", m), {{"cpu", m < 2 ? "A" : "B"}}});
+    store_.execute("UPDATE generation SET machine_id = ? WHERE prompt_id % 3 = ?",
+                   {machine, int64_t{(m + 1) % 3}});
+  }
+  const Report r = build_report(store_, id);
+  expect_golden("machines.md", to_markdown(r));
+  expect_golden("machines.txt", to_text(r));
+  expect_golden("machines.json", to_json(r));
+}
+
 TEST_F(GoldenTest, JsonKeys) {
   const Report r = build_report(store_, tests::fill(store_, run_));
   const auto rows = nlohmann::ordered_json::parse(to_json(r));

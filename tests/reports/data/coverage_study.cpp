@@ -1,7 +1,7 @@
 // Prints the tables of simulations in docs/coverage.md and docs/measurement.md ("The fastest arm"
-// and what follows it, "Quality"): how often intervals of nominal 95 % hold the truth. Run
-// by hand: build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions] [best] [ranks]
-// [quality]; the seeds are fixed, so that every run prints the same.
+// and what follows it, "Quality", "Several machines"): how often intervals of nominal 95 % hold the
+// truth. Run by hand: build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions]
+// [best] [ranks] [quality] [machines]; the seeds are fixed, so that every run prints the same.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +9,10 @@
 #include <limits>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tests/reports/data/coverage.h"
+#include "tests/reports/data/machine_coverage.h"
 
 namespace evalrun::tests {
 namespace {
@@ -196,6 +198,45 @@ void print_quality() {
       }
 }
 
+void print_machines() {
+  constexpr int kMachineExperiments = 10'000;
+  struct Case {
+    const char* name;
+    std::vector<int> sizes;
+    bool heavy;
+  };
+  const std::vector<Case> cases = {{"20 each", {20}, false},
+                                   {"5, 10, 20, 40", {5, 10, 20, 40}, false},
+                                   {"3 each", {3}, false},
+                                   {"20 each, heavy tails", {20}, true}};
+  fmt::print(
+      "\n| machines | prompts | sd between | these: sum | geo | all pooled: sum | like these: sum "
+      "| "
+      "geo | HKSJ, own variances | HKSJ, pooled variance | all pooled: geo | said to differ: F | "
+      "chi-square |\n|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+  for (const int k : {2, 4, 16})
+    for (const Case& c : cases)
+      for (const double sd : {0.0, 0.15}) {
+        MachineModel model = machine_model(k, c.sizes, sd);
+        if (c.heavy) model.outliers = true, model.prompts = {.cut = 400, .looping = 0.15};
+        const auto covered = [&](Question question, Estimator estimator, JoinedBy by) {
+          return cell(cover_machines(model, question, estimator, by, kMachineExperiments).coverage);
+        };
+        const SpreadCalls calls = call_spread(model, Estimator::kGeo, 4'000);
+        fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", k,
+                   c.name, sd, covered(Question::kThese, Estimator::kSum, JoinedBy::kJoined),
+                   covered(Question::kThese, Estimator::kGeo, JoinedBy::kJoined),
+                   covered(Question::kThese, Estimator::kSum, JoinedBy::kPooled),
+                   covered(Question::kLikeThese, Estimator::kSum, JoinedBy::kJoined),
+                   covered(Question::kLikeThese, Estimator::kGeo, JoinedBy::kJoined),
+                   covered(Question::kLikeThese, Estimator::kGeo, JoinedBy::kHksj),
+                   covered(Question::kLikeThese, Estimator::kGeo, JoinedBy::kHksjPooled),
+                   covered(Question::kLikeThese, Estimator::kGeo, JoinedBy::kPooled),
+                   cell(calls.by_f), cell(calls.by_chi_square));
+        std::fflush(stdout);
+      }
+}
+
 }  // namespace
 }  // namespace evalrun::tests
 
@@ -204,7 +245,7 @@ int main(int argc, char** argv) {
       {"prompts", evalrun::tests::print_prompts}, {"lengths", evalrun::tests::print_lengths},
       {"groups", evalrun::tests::print_groups},   {"sessions", evalrun::tests::print_sessions},
       {"best", evalrun::tests::print_best_sets},  {"ranks", evalrun::tests::print_ranks},
-      {"quality", evalrun::tests::print_quality}};
+      {"quality", evalrun::tests::print_quality}, {"machines", evalrun::tests::print_machines}};
   for (const auto& [name, print] : parts)
     if (argc < 2 || std::find(argv + 1, argv + argc, name) != argv + argc) print();
 }

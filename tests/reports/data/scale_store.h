@@ -19,4 +19,11 @@ struct ScaleShape {
 // Runs 1, 2, ... of the same prompts and arms; each is labelled "run-<n>".
 void fill_at_scale(results::ResultStore& store, const ScaleShape& shape);
 
+// One run, as the machine of this shard has it: generations of its own `shape.prompts`, of a plan
+// that has as many for every shard. As the program writes them, the prompts of all the plan are
+// there; `own_prompts`: only those of the shard. Every third machine has a processor on which
+// drafts gain less. `runs` is not used.
+void fill_shard(results::ResultStore& store, const ScaleShape& shape, const results::Shard& shard,
+                bool own_prompts = false);
+
 }  // namespace evalrun::tests

@@ -2,12 +2,16 @@
 // SQLite. docs/schema.md, "Size and speed", has the figures.
 //
 //   scale_study make FILE [RUNS [ARMS [PROMPTS [STEPS]]]]
+//   scale_study shards FOLDER [MACHINES [ARMS [PROMPTS [STEPS [OWN]]]]]
+//                                       a file of each machine, to be merged; PROMPTS of each. OWN
+//                                       = 1: files without the others' prompts (docs/scale.md)
 //   scale_study ask FILE RUN OTHER      a report of RUN and a comparison, statement by statement
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -37,6 +41,24 @@ void make(const std::vector<std::string>& arguments) {
              int64_t{shape.runs} * shape.arms * shape.prompts, shape.steps, s);
 }
 
+void make_shards(const std::vector<std::string>& arguments) {
+  tests::ScaleShape shape;
+  shape.prompts = 25;
+  int machines = 1000, own_prompts = 0;
+  int* numbers[] = {&machines, &shape.arms, &shape.prompts, &shape.steps, &own_prompts};
+  for (size_t i = 2; i < arguments.size(); ++i) *numbers[i - 2] = std::atoi(arguments[i].c_str());
+  std::filesystem::create_directories(arguments[1]);
+  const double s = seconds([&] {
+    for (int number = 1; number <= machines; ++number) {
+      results::ResultStore store(fmt::format("{}/shard-{:04}.db", arguments[1], number));
+      tests::fill_shard(store, shape, {number, machines}, own_prompts != 0);
+    }
+  });
+  const int64_t generations = int64_t{machines} * shape.arms * shape.prompts;
+  fmt::print("{} files, {} generations, {} steps in {:.1f} s\n", machines, generations,
+             generations * shape.steps, s);
+}
+
 void ask(const std::vector<std::string>& arguments) {
   tests::QueryWatch watch;
   const results::ResultStore store(arguments[1], results::ResultStore::Mode::kReadOnly);
@@ -62,11 +84,14 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() >= 2 && arguments.size() <= 6 && arguments[0] == "make")
     make(arguments);
+  else if (arguments.size() >= 2 && arguments.size() <= 7 && arguments[0] == "shards")
+    make_shards(arguments);
   else if (arguments.size() == 4 && arguments[0] == "ask")
     ask(arguments);
   else
     return std::fputs(
-               "scale_study make FILE [RUNS [ARMS [PROMPTS [STEPS]]]] | ask FILE RUN OTHER\n",
+               "scale_study make FILE [RUNS [ARMS [PROMPTS [STEPS]]]] | shards FOLDER [MACHINES "
+               "[ARMS [PROMPTS [STEPS [OWN]]]]] | ask FILE RUN OTHER\n",
                stderr),
            2;
   return 0;

@@ -1,4 +1,5 @@
 // Reports of one run must not read the others: the plans of all their queries use indexes.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +10,8 @@
 
 #include "reports/compare/compare.h"
 #include "reports/figures/report.h"
+#include "results/machines.h"
+#include "results/queries.h"
 #include "tests/reports/batch_run.h"
 #include "tests/reports/data/query_watch.h"
 #include "tests/reports/data/scale_store.h"
@@ -74,6 +77,36 @@ TEST_F(ScaleTest, EqualShapesGiveEqualFiles) {
   results::ResultStore other(folder_.file("b.db"));
   tests::fill_at_scale(other, {.runs = 3, .arms = 4, .prompts = 20, .steps = 20});
   EXPECT_EQ(to_json(build_report(other, 3)), to_json(build_report(store_, 3)));
+}
+
+TEST_F(ScaleTest, AShardIsARunOfItsOwnPromptsAndMachine) {
+  const auto shard = [&](int number, bool own_prompts = false) {
+    const std::string path = folder_.file(fmt::format("{}{}.db", number, own_prompts));
+    results::ResultStore store(path);
+    tests::fill_shard(store, {.arms = 4, .prompts = 10, .steps = 20}, {number, 3}, own_prompts);
+    EXPECT_EQ(results::find_plan(store, 1)->prompts, 30);
+    EXPECT_EQ(results::shards(store, 1), (std::vector<results::Shard>{{number, 3}}));
+    EXPECT_EQ(results::machines(store, 1).size(), 1u);
+    EXPECT_THAT(results::accounting_problems(store), IsEmpty());
+    return load_run(store, 1);
+  };
+  const RunData first = shard(1), third = shard(3);
+  EXPECT_EQ(first.prompts.size(), 30u) << "those of the plan";
+  EXPECT_EQ(first.samples.size(), 40u);
+  EXPECT_EQ(first.samples.front().prompt_id, 1);
+  EXPECT_EQ(third.samples.front().prompt_id, 21);
+  const RunData own = shard(3, true);
+  EXPECT_EQ(own.prompts.size(), 10u);
+  EXPECT_EQ(own.prompts.front().key, "prompt-20");
+  EXPECT_EQ(own.samples.front().decode_ns, third.samples.front().decode_ns);
+  // The third machine's processor gains less by drafting.
+  const auto verify_ns = [](const RunData& data) {
+    double ns = 0;
+    for (const SampleRow& s : data.samples)
+      if (s.arm_id == data.arms.back().id) ns += s.verify_ns;
+    return ns;
+  };
+  EXPECT_GT(verify_ns(third), 1.05 * verify_ns(first));
 }
 
 TEST_F(ScaleTest, AReportOfOneRunReadsThatRun) {

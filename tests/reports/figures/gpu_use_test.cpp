@@ -64,11 +64,11 @@ TEST_F(GpuUseTest, EnergyOfAToken) {
   const Report r = report();
   const std::string all = r.rows.back().dataset;
   const EnergyUse ar = *row(r, "ar", all).energy, pld = *row(r, "pld:k=4", all).energy;
-  EXPECT_DOUBLE_EQ(ar.joules_per_token.value, 1);
+  EXPECT_DOUBLE_EQ(ar.joules_per_token->value, 1);
   EXPECT_FALSE(ar.gain) << "it is its own reference";
   double tokens = 0, joules = 0;
   for (const auto& [prompt, n] : tokens_) tokens += n, joules += n * (prompt % 2 == 1 ? 0.5 : 0.6);
-  EXPECT_NEAR(pld.joules_per_token.value, joules / tokens, 1e-12);
+  EXPECT_NEAR(pld.joules_per_token->value, joules / tokens, 1e-12);
   EXPECT_NEAR(pld.gain->value, tokens / joules, 1e-12);
   ASSERT_TRUE(pld.gain->interval);
   EXPECT_LT(pld.gain->interval->lo, tokens / joules);
@@ -90,7 +90,7 @@ TEST_F(GpuUseTest, EnergyIsOverThePromptsThatHaveIt) {
   double tokens = 0, joules = 0;
   for (const auto& [prompt, n] : tokens_)
     if (prompt != 1) tokens += n, joules += n * (prompt % 2 == 1 ? 0.5 : 0.6);
-  EXPECT_NEAR(pld.joules_per_token.value, joules / tokens, 1e-12);
+  EXPECT_NEAR(pld.joules_per_token->value, joules / tokens, 1e-12);
   EXPECT_NEAR(pld.gain->value, tokens / joules, 1e-12);
 }
 
@@ -151,8 +151,8 @@ TEST_F(GpuUseTest, OnTheCpuItIsTheProcessorsEnergy) {
   const Report r = report();
   EXPECT_FALSE(r.rows[0].gpu);
   const std::string all = r.rows.back().dataset;
-  EXPECT_DOUBLE_EQ(row(r, "ar", all).energy->joules_per_token.value, 2);
-  EXPECT_DOUBLE_EQ(row(r, "pld:k=4", all).energy->joules_per_token.value, 1);
+  EXPECT_DOUBLE_EQ(row(r, "ar", all).energy->joules_per_token->value, 2);
+  EXPECT_DOUBLE_EQ(row(r, "pld:k=4", all).energy->joules_per_token->value, 1);
   EXPECT_DOUBLE_EQ(row(r, "pld:k=4", all).energy->gain->value, 2);
   EXPECT_THAT(to_text(r), HasSubstr("energy of the processor and its memory"));
   EXPECT_THAT(to_html(r, store_), HasSubstr("<summary>energy</summary>"));
