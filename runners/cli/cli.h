@@ -113,6 +113,7 @@ void add_score_command(CLI::App& app, Context& context);
 void add_judge_command(CLI::App& app, Context& context);
 void add_list_command(CLI::App& app, Context& context);
 void add_load_command(CLI::App& app, Context& context);
+void add_merge_command(CLI::App& app, Context& context);
 void add_man_command(CLI::App& app, Context& context);
 void add_predict_command(CLI::App& app, Context& context);
 void add_show_command(CLI::App& app, Context& context);

@@ -241,6 +241,10 @@ engine::RowCostTable MeasuredRowCost::of_batch(int batch) const {
   return own != batches.end() ? own->second : table.of_batch(batch);
 }
 
+std::string row_cost_id(const engine::RowCostTable& table) {
+  return base::sha256_hex(to_json(table).dump()).substr(0, 16);
+}
+
 std::string row_cost_cache_path() {
   const std::filesystem::path home = base::home_folder();
   return home.empty() ? "" : (home / "row-cost.json").string();

@@ -28,6 +28,9 @@ std::string placement_class(double round_trip_ns, int n_threads);
 std::string row_cost_key(const engine::Model& model, const engine::SessionOptions& session,
                          const std::string& cpu, const std::string& placement);
 
+// Names a table among the settings of an arm whose steps follow it.
+std::string row_cost_id(const engine::RowCostTable& table);
+
 // Where runs keep the tables they measured: row-cost.json in $EVALRUN_HOME; "" when there is no
 // such folder. And what a run spends on a table it does not find there.
 std::string row_cost_cache_path();
@@ -55,6 +58,7 @@ struct MeasuredRowCost {
   double read_bandwidth = 0;
   int64_t forward_bytes = 0;
   bool cached = false;  // all of it
+  bool given = false;   // from a file of the user's: not measured here, and not what rows cost here
   std::string problem;  // why a table is missing, or why the file could not be used; "" = none
 
   // What methods of this batch go by: its own table, or what that of one sequence says of it

@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
+#include "results/queries.h"
 #include "runners/machine/environment.h"
 #include "runners/measure/batch_calls.h"
 #include "runners/measure/deferred_scores.h"
@@ -48,6 +49,7 @@ struct Runner::Impl {
   std::vector<int64_t> next_calls;  // GenerationRecord::batch_call, by arm; 0 = the store knows
   ReplayPaths paths;
   KnownAnswers answers;
+  std::optional<int64_t> machine_id;  // row of the store; none before start()
   RunOutcome outcome;
 
   Impl(const RunPlan& p, const Conversation& c, results::ResultStore& s, base::Clock& k,
@@ -62,6 +64,9 @@ struct Runner::Impl {
 
   // Sessions and methods of all arms.
   void start(const SessionOf& session_of);
+  int64_t arm_row(const results::ArmRecord& arm);
+  // A fact about this machine, and of the run where it is the first one that says so.
+  void note(const std::string& name, const std::string& value);
   void store_row_cost();
   void store_weight_placement();
   void warn_of_hopeless_arms();
@@ -104,12 +109,19 @@ Runner::Impl::Impl(const RunPlan& p, const Conversation& c, results::ResultStore
       answers(plan, store, arm_ids, prompt_ids) {
   outcome.run_id = store.add_run(plan.run);
   outcome.run_key = plan.run.key;
+  store.add_plan(outcome.run_id, plan.whole);
   for (const PlannedArm& arm : plan.arms) {
-    arm_ids.push_back(store.add_arm(outcome.run_id, arm.record));
+    arm_ids.push_back(arm_row(arm.record));
     arm_bytes.push_back(arm.record);
   }
   for (const PlannedPrompt& prompt : plan.prompts)
     prompt_ids.push_back(store.add_prompt(outcome.run_id, prompt.record));
+  if (plan.shard) {
+    std::vector<std::pair<int64_t, int>> numbers;
+    for (size_t i = 0; i < prompt_ids.size(); ++i)
+      numbers.emplace_back(prompt_ids[i], plan.shard_of[i]);
+    store.add_shard(outcome.run_id, *plan.shard, numbers);
+  }
   for (const Visit& v : plan.schedule)
     if (!store.has_generation(arm_ids[static_cast<size_t>(v.arm)],
                               prompt_ids[static_cast<size_t>(v.prompt)], v.repeat, v.sample))
@@ -118,7 +130,26 @@ Runner::Impl::Impl(const RunPlan& p, const Conversation& c, results::ResultStore
   outcome.stored_before = outcome.planned - static_cast<int>(pending.size());
 }
 
+// Of a shard that another machine began, or of merged ones: the arm is the same with other kernels
+// and threads.
+int64_t Runner::Impl::arm_row(const results::ArmRecord& arm) {
+  if (plan.shard) {
+    const std::vector<results::ArmRow> stored_arms = results::arms(store, outcome.run_id);
+    const auto find = [&](const auto& same) {
+      return std::find_if(stored_arms.begin(), stored_arms.end(), same);
+    };
+    auto found = find([&](const results::ArmRow& row) { return row.record.key == arm.key; });
+    if (found == stored_arms.end())
+      found = find([&](const results::ArmRow& row) {
+        return plan_arm_key(row.record) == plan_arm_key(arm);
+      });
+    if (found != stored_arms.end()) return found->id;
+  }
+  return store.add_arm(outcome.run_id, arm);
+}
+
 void Runner::Impl::start(const SessionOf& session_of) {
+  machine_id = store.add_machine(outcome.run_id, plan.machine);
   for (const PlannedArm& planned : plan.arms) {
     if (planned.endpoint) {
       arms.push_back({&planned, nullptr, {}});
@@ -144,18 +175,21 @@ void Runner::Impl::start(const SessionOf& session_of) {
 void Runner::Impl::store_row_cost() {
   const MeasuredRowCost& cost = *plan.row_cost;
   if (cost.read_bandwidth > 0) {
-    store.add_environment(outcome.run_id, "read_bandwidth",
-                          fmt::format("{:.0f}", cost.read_bandwidth));
-    store.add_environment(outcome.run_id, "forward_bytes", std::to_string(cost.forward_bytes));
+    note("read_bandwidth", fmt::format("{:.0f}", cost.read_bandwidth));
+    note("forward_bytes", std::to_string(cost.forward_bytes));
   }
   if (cost.table.empty()) return;
-  store.add_environment(outcome.run_id, "row_cost", to_json(cost.table).dump());
+  if (cost.given) return note("row_cost_given", to_json(cost.table).dump());
+  note("row_cost", to_json(cost.table).dump());
   for (const auto& [sequences, table] : cost.batches)
-    store.add_environment(outcome.run_id, fmt::format("row_cost_batch_{}", sequences),
-                          to_json(table).dump());
+    note(fmt::format("row_cost_batch_{}", sequences), to_json(table).dump());
   if (cost.round_trip_ns > 0)
-    store.add_environment(outcome.run_id, "cache_line_round_trip_ns",
-                          fmt::format("{:.0f}", cost.round_trip_ns));
+    note("cache_line_round_trip_ns", fmt::format("{:.0f}", cost.round_trip_ns));
+}
+
+void Runner::Impl::note(const std::string& name, const std::string& value) {
+  store.add_environment(outcome.run_id, name, value);
+  store.add_machine_fact(machine_id.value(), name, value);
 }
 
 // Of the first arm's session. What EVALRUN_NUMA=auto chose depends on the memory that was free.
@@ -165,9 +199,8 @@ void Runner::Impl::store_weight_placement() {
   if (decoded == arms.end()) return;
   const engine::WeightPlacement placement = decoded->session->weight_placement();
   if (placement.nodes == 1) return;
-  store.add_environment(outcome.run_id, "weight_placement", placement.how);
-  if (!placement.refusal.empty())
-    store.add_environment(outcome.run_id, "weight_placement_refusal", placement.refusal);
+  note("weight_placement", placement.how);
+  if (!placement.refusal.empty()) note("weight_placement_refusal", placement.refusal);
 }
 
 // By the largest steps of their methods, where it is known what rows cost.
@@ -240,6 +273,7 @@ results::GenerationRecord Runner::Impl::record_of(const Visit& v) const {
   g.slot = v.slot;
   g.fault = arm(v).fault;
   g.started = utc_now();
+  g.machine_id = machine_id;
   return g;
 }
 
@@ -428,7 +462,11 @@ RunOutcome Runner::Impl::finish(const SessionOf* session_of) {
     if (outcome.unscored > 0 || lacks_model_scores(stored(), store))
       outcome.status = RunStatus::kInterrupted;
   }
-  if (outcome.status == RunStatus::kComplete) store.finish_run(outcome.run_id);
+  // A shard ends the run where it is the last one.
+  if (outcome.status == RunStatus::kComplete &&
+      (!plan.shard || results::count_generations(store, outcome.run_id).stored >=
+                          plan.whole.generations()))
+    store.finish_run(outcome.run_id);
   return outcome;
 }
 

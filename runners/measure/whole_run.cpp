@@ -14,6 +14,7 @@ namespace evalrun::runners {
 void measure_row_cost(const PlanRequest& request, const RunPlan& plan,
                       const RunnerOptions& options) {
   if (options.row_cost_seconds <= 0 || first_decoded(plan) == nullptr) return;
+  if (plan.row_cost->given) return;
   *plan.row_cost = obtain_row_cost({.model = request.target,
                                     .session = planned_session(request, plan),
                                     .cache_file = options.row_cost_cache,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "runners/plan/shards.h"
 
 namespace evalrun::runners {
 namespace {
@@ -146,8 +147,9 @@ double estimate_seconds(const RunPlan& plan, const PlannedPrompt& p, const Calib
 double estimate_seconds(const RunPlan& plan, const Calibration& calibration,
                         std::span<const StepPrice> prices) {
   double seconds = 0;
-  for (const PlannedPrompt& p : plan.prompts)
-    seconds += estimate_seconds(plan, p, calibration, prices);
+  for (size_t i = 0; i < plan.prompts.size(); ++i)
+    if (in_shard(plan, i))
+      seconds += estimate_seconds(plan, plan.prompts[i], calibration, prices);
   return seconds;
 }
 

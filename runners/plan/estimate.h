@@ -58,7 +58,7 @@ std::vector<StepPrice> step_prices(const RunPlan& plan);
 // make of a prompt are not in it.
 double estimate_seconds(const RunPlan& plan, const PlannedPrompt& prompt,
                         const Calibration& calibration, std::span<const StepPrice> prices = {});
-// Of all its prompts.
+// Of all its prompts, of a shard those in it.
 double estimate_seconds(const RunPlan& plan, const Calibration& calibration,
                         std::span<const StepPrice> prices = {});
 

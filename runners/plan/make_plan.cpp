@@ -6,11 +6,13 @@
 #include "evaluators/evaluator.h"
 #include "runners/machine/environment.h"
 #include "runners/machine/gpu_state.h"
+#include "runners/machine/machine_identity.h"
 #include "runners/plan/auto_method.h"
 #include "runners/plan/batch_memory.h"
 #include "runners/plan/plan.h"
 #include "runners/plan/plan_arms.h"
 #include "runners/plan/plan_prompts.h"
+#include "runners/plan/shards.h"
 #include "runners/plan/waves.h"
 
 namespace evalrun::runners {
@@ -61,6 +63,17 @@ void describe_run(const PlanRequest& request, const std::set<std::string>& evalu
   for (const std::string& name : evaluator_ids)
     parts.evaluator_versions[name] = evaluators::evaluator_registry().get(name).info.version;
   run.key = run_key(plan.suite, parts);
+  RunKeyParts anywhere = parts;
+  anywhere.arm_keys.clear();
+  for (const PlannedArm& arm : plan.arms) anywhere.arm_keys.push_back(plan_arm_key(arm.record));
+  plan.whole = {.key = plan_key(plan.suite, anywhere),
+                .arms = static_cast<int64_t>(plan.arms.size()),
+                .prompts = static_cast<int64_t>(plan.prompts.size()),
+                .repeats = plan.suite.repeats,
+                .samples = plan.suite.samples};
+  const PlannedArm* decoded = first_decoded(plan);
+  const results::ArmRecord engine = decoded == nullptr ? results::ArmRecord() : decoded->record;
+  plan.machine = this_machine(run.environment, engine.device, engine.isa, engine.threads);
 }
 
 }  // namespace
@@ -69,6 +82,7 @@ RunPlan make_plan(const PlanRequest& asked_for) {
   RunPlan plan;
   const PlanRequest request = without_auto(asked_for, plan.chosen);
   plan.suite = request.suite;
+  if (request.row_cost) plan.row_cost->table = *request.row_cost, plan.row_cost->given = true;
   const PlannedData data = plan_prompts(request, plan);
   int most = 0;
   for (const PlannedPrompt& p : plan.prompts) most = std::max(most, p.most_tokens);
@@ -85,6 +99,7 @@ RunPlan make_plan(const PlanRequest& asked_for) {
                                  plan.suite.samples, prompts_of_turns(plan)},
                                 plan.suite.order, plan.suite.seed);
   describe_run(request, data.evaluators, plan);
+  if (request.shard) take_shard(*request.shard, plan);
   return plan;
 }
 

@@ -67,7 +67,12 @@ struct RunPlan {
   std::vector<PlannedArm> arms;
   std::vector<PlannedPrompt> prompts;
   std::vector<std::vector<int>> waves;  // indices of prompts (runners/plan/waves.h)
-  std::vector<Visit> schedule;
+  std::vector<Visit> schedule;          // of a shard: its visits alone
+  results::PlanRecord whole;            // all that is measured in the end, shard or not
+  // One part of several (runners/plan/shards.h): which one, and of which each prompt is.
+  std::optional<results::Shard> shard = {};
+  std::vector<int> shard_of = {};
+  results::MachineRecord machine;     // this one
   std::vector<std::string> skipped;   // prompts left out because they are too long
   std::vector<std::string> left_out;  // optional methods and why they cannot be measured
   std::string chosen;                 // what `auto` stands for here; "" = it is not in the suite
@@ -87,6 +92,10 @@ struct PlanRequest {
   bool skip_long = false;  // leave out prompts longer than the context instead of refusing
   std::string label, command;
   std::string nonce;  // not empty: a run of its own although the configuration is an old one's
+  std::optional<results::Shard> shard = {};  // this part of the plan only
+  // What rows cost, for methods that go by it, instead of what is measured: so they take the same
+  // steps on every machine.
+  std::optional<engine::RowCostTable> row_cost = {};
   std::map<std::string, std::string> faults;  // arm label -> fault (methods/faults.h); tests only
   // Tests hand in servers of their own.
   std::function<std::unique_ptr<Endpoint>(const EndpointSpec&, const EndpointTools&)> connect =
@@ -94,7 +103,8 @@ struct PlanRequest {
 };
 
 // Throws usage_error and data_error: unknown names, unreadable data, a prompt longer than the
-// context (named), no prompts left, fewer of a data set than the largest batch, a batch that the
+// context (named), no prompts left, more shards than can be filled, a shard of what cannot be cut
+// (runners/plan/shards.h), fewer of a data set than the largest batch, a batch that the
 // device's memory cannot hold; `auto` without a choice that holds (runners/plan/auto_method.h). The
 // plan's suite has what `auto` stands for in its place.
 RunPlan make_plan(const PlanRequest& request);
@@ -113,6 +123,11 @@ struct RunKeyParts {
   std::map<std::string, std::string> faults, evaluator_versions;
 };
 std::string run_key(const Suite& suite, const RunKeyParts& parts);
+// The same on every machine and of every shard: kernels, threads and the number of the device are
+// not in it, but kernels where the bits depend on them. Runs whose plans have equal keys can be
+// merged. `arm_keys` of the parts are plan_arm_key()'s, and `machine` is not read.
+std::string plan_arm_key(const results::ArmRecord& arm);
+std::string plan_key(const Suite& suite, const RunKeyParts& parts);
 
 // Smallest true slowdown a one-sided 5 % test finds with power 80 % when per-prompt log differences
 // have standard deviation `sd` over n prompts.

@@ -14,6 +14,7 @@
 #include "methods/registration.h"
 #include "methods/speculative_method.h"
 #include "runners/machine/environment.h"
+#include "runners/machine/row_cost_cache.h"
 #include "runners/plan/batch_memory.h"
 #include "runners/plan/endpoint_arm.h"
 #include "runners/plan/suite_endpoints.h"
@@ -199,6 +200,8 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
     r.settings["steps"] = spec.steps() == methods::StepReproducibility::kCarryState
                               ? "carry state"
                               : "follow the machine";
+  if (request_.row_cost && spec.steps() != methods::StepReproducibility::kFixed)
+    r.settings["row_cost"] = row_cost_id(*request_.row_cost);
   if (spec.info->files)
     for (const auto& [name, hash] : spec.info->files(spec.params, context)) r.settings[name] = hash;
   if (request_.draft != nullptr && spec.takes_draft_model()) {

@@ -38,6 +38,16 @@ std::string arm_key(const results::ArmRecord& arm) {
                     {"settings", arm.settings}});
 }
 
+std::string plan_arm_key(const results::ArmRecord& arm) {
+  results::ArmRecord anywhere = arm;
+  anywhere.threads = 0;
+  anywhere.device = arm.device.substr(0, arm.device.find(':'));
+  // Else every path gives the same bits.
+  const auto bits = arm.settings.find("bits");
+  if (bits == arm.settings.end() || bits->second != "one-isa") anywhere.isa.clear();
+  return arm_key(anywhere);
+}
+
 std::string prompt_key(const results::PromptRecord& record, const datasets::Prompt& prompt) {
   // Later turns cannot be rendered before the model answers, so their messages are hashed as they
   // are.
@@ -53,6 +63,12 @@ std::string prompt_key(const results::PromptRecord& record, const datasets::Prom
     key["stop"] = {{"strings", stop.strings}, {"closing_brace", stop.closing_brace}};
   if (!prompt.chat_template.empty()) key["chat_template"] = prompt.chat_template;
   return hash_json(key);
+}
+
+std::string plan_key(const Suite& suite, const RunKeyParts& parts) {
+  RunKeyParts anywhere = parts;
+  anywhere.machine = "any";
+  return run_key(suite, anywhere);
 }
 
 std::string run_key(const Suite& suite, const RunKeyParts& parts) {

@@ -104,6 +104,7 @@ const std::vector<IncludeRule>& include_rules() {
       // A program of its own, run inside the sandbox.
       {"evaluators/sandbox/box_init.cpp", {}, {}},
       {"results", {}, {"fmt", "nlohmann", "SQLite"}},
+      {"results/merge", {"results"}, {"fmt", "nlohmann", "SQLite"}},
       {"reports", {}, {"fmt", "nlohmann"}},
       {"reports/document", {"reports"}, {"fmt", "nlohmann"}},
       {"reports/machines", {"results"}, {"fmt"}},
@@ -164,7 +165,7 @@ const std::vector<IncludeRule>& include_rules() {
         "methods/", "results"},
        {"fmt", "nlohmann", "spdlog"}},
       {"runners/cli",
-       {"engine/", "methods/", "datasets", "evaluators/", "results", "reports/", "runners/machine",
+       {"engine/", "methods/", "datasets", "evaluators/", "results/", "reports/", "runners/machine",
         "runners/measure", "runners/plan", "runners/score", "runners/serve", "runners/train",
         "runners/load", "runners/endpoints", "runners/verify"},
        {"fmt", "nlohmann", "spdlog", "CLI11"}},
@@ -181,7 +182,7 @@ const std::vector<IncludeRule>& include_rules() {
     list.back().ours.push_back("runners/cli/results");
     list.push_back(
         {"tests",
-         {"engine/", "methods/", "datasets/", "evaluators/", "results", "reports/", "runners/",
+         {"engine/", "methods/", "datasets/", "evaluators/", "results/", "reports/", "runners/",
           "tests/"},
          {"fmt", "nlohmann", "SQLite", "zlib", "OpenSSL", "GoogleTest", "Google Benchmark"}});
     list.push_back({"tests/gpu",

@@ -24,6 +24,7 @@
 #include "runners/cli/measure/run_plan.h"
 #include "runners/cli/measure/run_settings.h"
 #include "runners/cli/output.h"
+#include "runners/cli/row_cost_file.h"
 #include "runners/cli/stored_row_times.h"
 #include "runners/cli/units.h"
 #include "runners/machine/gpu_state.h"
@@ -32,6 +33,7 @@
 #include "runners/measure/turns.h"
 #include "runners/plan/method_lists.h"
 #include "runners/plan/planted_faults.h"
+#include "runners/plan/shards.h"
 
 namespace evalrun::cli {
 namespace {
@@ -63,7 +65,7 @@ struct RunArguments {
   std::optional<uint64_t> seed;
   std::optional<std::string> warmup, order;
   std::optional<bool> aa, replay, ignore_eos, kv_cache;
-  std::string data_root, label, nonce, format = "text";
+  std::string data_root, label, nonce, shard, row_cost, format = "text";
   double max_time_s = 0;
   int jobs = 0;
   evaluators::ScoringContext scoring;
@@ -154,6 +156,13 @@ void add_run_options(CLI::App& run, RunArguments& o) {
   run.add_flag("--resume,!--no-resume", o.resume,
                "Continue an earlier run of the same settings (default)");
   run.add_option("--nonce", o.nonce, "Keep separate from other runs of the same settings");
+  run.add_option("--shard", o.shard,
+                 "I/N, from 1/N to N/N: measure this part of the prompts alone, to be merged with "
+                 "the others (evalrun merge)");
+  run.add_option("--row-cost", o.row_cost,
+                 "T(n) for methods that go by it, of `evalrun cost --json`, instead of measuring it: "
+                 "the same drafts on every machine")
+      ->check(CLI::ExistingFile);
   run.add_option("--max-time", o.max_time_s,
                  "Stop after this long, once the current prompt is finished: 90s, 10m, 2h")
       ->transform(as_seconds());
@@ -325,6 +334,8 @@ runners::PlanRequest make_request(const RunArguments& o, const OneRun& run,
   request.skip_long = o.skip_long;
   request.label = o.label;
   request.nonce = nonce;
+  if (!o.row_cost.empty()) request.row_cost = row_cost_in_file(o.row_cost);
+  if (!o.shard.empty()) request.shard = runners::parse_shard(o.shard);
   request.target = models.target(model);
   request.draft = models.draft(model);
   if (one_of_several) {
@@ -369,7 +380,8 @@ void with_plan(const Context& context, const runners::PlanRequest& request, cons
   engine::SessionOptions options = runners::planned_session(request, plan);
   options.n_sequences = 1;  // one is calibrated
   // As before a run, but not kept: a plan may be made while the machine is busy.
-  *plan.row_cost = runners::obtain_row_cost({.model = request.target,
+  if (!plan.row_cost->given)
+    *plan.row_cost = runners::obtain_row_cost({.model = request.target,
                                              .session = options,
                                              .cache_file = runners::row_cost_cache_path(),
                                              .seconds = runners::kRowCostSeconds,
@@ -506,9 +518,22 @@ void check_lock_step(const RunArguments& o, const std::vector<OneRun>& all) {
         "measure with --batch 1, or check such a run against a stored baseline: evalrun check");
 }
 
+void check_shard(const RunArguments& o) {
+  runners::parse_shard(o.shard);
+  if (o.lock_step)
+    throw base::usage_error("--shard with --lock-step, which measures a whole plan in turns",
+                            "leave out one of them");
+  if (!o.resume && o.nonce.empty())
+    throw base::usage_error(
+        "--shard with --no-resume: each process would draw a name of its own, and the shards could "
+        "not be merged",
+        "give all of them the same --nonce NAME");
+}
+
 void run(Context& context, const RunArguments& o) {
   const std::vector<OneRun> all = make_runs(o);
   const bool several = all.size() > 1;
+  if (!o.shard.empty()) check_shard(o);
   if (o.lock_step) check_lock_step(o, all);
   const std::string nonce = make_nonce(o);
   if (o.energy) {

@@ -10,6 +10,7 @@
 #include "engine/base/units.h"
 #include "runners/cli/output.h"
 #include "runners/measure/progress.h"
+#include "runners/plan/shards.h"
 
 namespace evalrun::cli {
 namespace {
@@ -39,7 +40,9 @@ std::vector<double> deviations_of(const Line& line, const runners::Suite& suite)
 std::vector<Line> lines_of(const PlanReport& report) {
   const runners::RunPlan& plan = report.plan;
   std::vector<Line> lines;
-  for (const runners::PlannedPrompt& p : plan.prompts) {
+  for (size_t i = 0; i < plan.prompts.size(); ++i) {
+    if (!runners::in_shard(plan, i)) continue;
+    const runners::PlannedPrompt& p = plan.prompts[i];
     auto line = std::find_if(lines.begin(), lines.end(),
                              [&](const Line& l) { return l.task == p.record.task; });
     if (line == lines.end()) line = lines.insert(lines.end(), {.task = p.record.task});
@@ -230,6 +233,12 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
       {"context_tokens", plan.capacity},
       {"skipped_too_long", plan.skipped},
       {"left_out", plan.left_out}};
+  if (plan.shard)
+    json["shard"] = {{"number", plan.shard->number},
+                     {"count", plan.shard->count},
+                     {"prompts", lines.back().prompts},
+                     {"plan_prompts", plan.prompts.size()},
+                     {"plan_key", plan.whole.key}};
   json["arms"] = nlohmann::json::array();
   for (const runners::PlannedArm& arm : plan.arms) json["arms"].push_back(arm.record.label);
   json["largest_steps"] = nlohmann::json::array();
@@ -297,6 +306,9 @@ void print_plan(const PlanReport& report) {
   if (suite.batches.wave_size() > 1)
     print_line(
         fmt::format("{}, {} of them", runners::describe_batches(suite.batches), plan.waves.size()));
+  if (plan.shard)
+    print_line(fmt::format("shard {} of {}: {} of the {} prompts of the plan", plan.shard->number,
+                           plan.shard->count, lines.back().prompts, plan.prompts.size()));
   print_arms(plan);
   for (const std::string& origin : plan.origins) print_line("data: " + origin);
   for (const std::string& method : plan.left_out) print_line("left out: " + method);

@@ -5,7 +5,9 @@
 #include "engine/base/text.h"
 #include "reports/compare/compare.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/given_options.h"
 #include "runners/cli/output.h"
+#include "runners/cli/results/token_differences.h"
 #include "runners/cli/run_reference.h"
 #include "runners/cli/units.h"
 
@@ -16,6 +18,7 @@ struct CompareArguments {
   ReportOutput output;
   std::string a, b, adjust = "bh", scope = "fixed-set";
   double confidence = 0.95, min_effect = 0.03;
+  bool tokens = false;
 };
 
 // The runs of one side: a comma between sessions.
@@ -35,6 +38,20 @@ std::vector<reports::StoredRun> stored(const std::vector<RunReference>& sessions
   std::vector<reports::StoredRun> runs;
   for (const RunReference& r : sessions) runs.push_back({r.store.get(), r.run_id});
   return runs;
+}
+
+void run_compare_tokens(const CompareArguments& options, Context& context) {
+  const auto a = find_sessions(options.a, context.global.db);
+  const auto b = find_sessions(options.b, context.global.db);
+  if (a.size() != 1 || b.size() != 1)
+    throw base::usage_error("--tokens compares two runs, not sessions", "name one run on each side");
+  const results::TokenComparison comparison = results::compare_tokens(
+      *a.front().store, a.front().run_id, *b.front().store, b.front().run_id);
+  if (context.global.json || options.output.format == "json")
+    print_json_document(token_differences_json(comparison));
+  else
+    print_line(token_differences_text(comparison));
+  if (!comparison.equal()) context.exit_code = static_cast<int>(base::ExitCode::kRegression);
 }
 
 void run_compare(const CompareArguments& options, const GlobalOptions& global) {
@@ -86,14 +103,25 @@ void add_compare_command(CLI::App& app, Context& context) {
                    "prompts of the same kinds (same-kind; also: population), or new kinds")
       ->check(CLI::IsMember({"fixed-set", "same-kind", "new-kinds", "population"}))
       ->capture_default_str();
+  command->add_flag("--tokens", options->tokens,
+                    "Compare generation by generation instead: tokens, counters, statuses, scores; "
+                    "exit code 1 where they differ");
   command->footer(
       "Prints what changed and exits with 0 whatever it is; `evalrun check` is the gate.\n\n"
       "Examples:\n"
       "  evalrun compare before after\n"
       "  evalrun compare main run:7 --format json\n"
       "  evalrun compare 1,2,3,4,5 6,7,8,9,10 --adjust holm\n"
-      "  evalrun compare laptop.db:quick server.db:quick");
-  command->callback([options, &context] { run_compare(*options, context.global); });
+      "  evalrun compare laptop.db:quick server.db:quick\n"
+      "  evalrun compare whole.db merged.db --tokens");
+  command->callback([options, command, &context] {
+    if (!options->tokens) return run_compare(*options, context.global);
+    if (options->output.format != "text" && options->output.format != "json")
+      refuse_given(*command, {"--format"}, "--tokens, which is printed as text or json");
+    refuse_given(*command, {"--min-effect", "--confidence", "--adjust", "--scope"},
+                 "--tokens, which compares no speeds");
+    run_compare_tokens(*options, context);
+  });
 }
 
 }  // namespace evalrun::cli

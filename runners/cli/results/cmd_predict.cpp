@@ -15,6 +15,7 @@
 #include "reports/predict/predict_report.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
+#include "runners/cli/row_cost_file.h"
 #include "runners/cli/run_reference.h"
 #include "runners/cli/stored_row_times.h"
 #include "runners/machine/row_cost_cache.h"
@@ -40,17 +41,8 @@ struct OtherCost {
 };
 
 OtherCost cost_in_file(const nlohmann::json& json, const std::string& file) {
-  if (json.is_object() && json.contains("formats"))
-    throw base::data_error(file, "formats", "several T(n) tables",
-                           "write one: evalrun cost --dtype NAME --json");
-  const auto table = runners::row_cost_from_json(json);
-  if (!table)
-    throw base::data_error(file, "", "is no table of row costs", "write one: evalrun cost --json");
-  if (table->sequences != 1)
-    throw base::data_error(file, "sequences",
-                           fmt::format("T(n) of {} sequences together", table->sequences),
-                           "write that of one: evalrun cost --json");
-  return {{.one = [table](int rows) { return table->ms(rows); }}, table->shape};
+  const engine::RowCostTable table = row_cost_of(json, file);
+  return {{.one = [table](int rows) { return table.ms(rows); }}, table.shape};
 }
 
 // --cost: a file of `evalrun cost --json`, or a run.
