@@ -55,7 +55,10 @@ namespace {
 
 std::string place(const RunInfo& run, const ArmInfo& arm, const std::string& isa) {
   if (is_server(arm)) return "server";
-  return arm.device == "cpu" ? fmt::format("cpu{}, {}", isa, base::plural(arm.threads, "thread"))
+  // Merged from machines with other numbers of threads.
+  const std::string threads =
+      arm.threads > 0 ? base::plural(arm.threads, "thread") : "threads of each machine's own";
+  return arm.device == "cpu" ? fmt::format("cpu{}, {}", isa, threads)
                              : fmt::format("{}{}, {}", arm.device, isa, machine_name(run));
 }
 
