@@ -38,9 +38,11 @@ constexpr std::array<const char*, kComparedKinds> kValues = {
     "{0}.status || iif({0}.fault = '', '', ', fault ' || {0}.fault)",
     "{0}.seed",
     "{0}.steps_hash",
-    "(SELECT group_concat(printf('turn %d: %d prompt tokens, %d tokens, %d steps, %d drafted, depth "
+    "(SELECT group_concat(printf('turn %d: %d prompt tokens, %d tokens, %d steps, %d drafted, "
+    "depth "
     "%d, %d accepted, %d emitted, %d forwards, %d rows, %d undrafted, %s', idx, n_prompt_tokens, "
-    "n_tokens, n_steps, drafted, drafted_depth, accepted, emitted, target_forwards, rows, undrafted, "
+    "n_tokens, n_steps, drafted, drafted_depth, accepted, emitted, target_forwards, rows, "
+    "undrafted, "
     "stop), '; ') FROM (SELECT * FROM {1}.turn WHERE generation_id = {0}.id ORDER BY idx))",
     "(SELECT group_concat(printf('%s %s: %s %s%s', evaluator, version, coalesce(value, 'none'), "
     "status, iif(suspicious, ', suspicious', '')), '; ') FROM (SELECT * FROM {1}.score WHERE "
@@ -55,18 +57,20 @@ std::string cell_text(const Row& row) {
 // Where the tokens of two generations part, as either side has it.
 void name_token(const ResultStore& store, int64_t id_a, int64_t id_b, TokenDifference& difference) {
   const auto tokens = [&](const char* database, int64_t id) {
-    return all(store, fmt::format("SELECT tokens FROM {}.turn WHERE generation_id = ? ORDER BY idx",
-                                  database),
-               {id}, [](const Row& row) {
-                 const std::string bytes = row.blob(0);
-                 std::vector<int32_t> ids(bytes.size() / sizeof(int32_t));
-                 if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), ids.size() * sizeof(int32_t));
-                 return ids;
-               });
+    return all(
+        store,
+        fmt::format("SELECT tokens FROM {}.turn WHERE generation_id = ? ORDER BY idx", database),
+        {id}, [](const Row& row) {
+          const std::string bytes = row.blob(0);
+          std::vector<int32_t> ids(bytes.size() / sizeof(int32_t));
+          if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), ids.size() * sizeof(int32_t));
+          return ids;
+        });
   };
   const auto x = tokens("main", id_a), y = tokens("other", id_b);
   for (size_t t = 0; t < std::max(x.size(), y.size()); ++t) {
-    const std::vector<int32_t> none, &p = t < x.size() ? x[t] : none, &q = t < y.size() ? y[t] : none;
+    const std::vector<int32_t> none, &p = t < x.size() ? x[t] : none,
+                                     &q = t < y.size() ? y[t] : none;
     const auto [i, j] = std::mismatch(p.begin(), p.end(), q.begin(), q.end());
     if (i == p.end() && j == q.end()) continue;
     const auto at = [&](const auto& where, const std::vector<int32_t>& ids) {
@@ -108,17 +112,18 @@ TokenComparison compare_tokens(ResultStore& a, int64_t run_a, const ResultStore&
   // Generations that one of the runs lacks.
   const auto missing = [&](const char* here, const char* there, const char* to, const char* from,
                            int64_t run, int64_t& count, std::string& first) {
-    a.query(fmt::format("SELECT {0} FROM {1}.generation g JOIN {1}.arm r ON r.id = g.arm_id JOIN "
-                        "{1}.prompt p ON p.id = g.prompt_id LEFT JOIN temp.same_arm x ON x.{3} = "
-                        "g.arm_id LEFT JOIN temp.same_prompt y ON y.{3} = g.prompt_id LEFT JOIN "
-                        "{2}.generation h ON h.arm_id = x.{4} AND h.prompt_id = y.{4} AND h.repeat = "
-                        "g.repeat AND h.sample = g.sample WHERE g.run_id = ? AND h.id IS NULL ORDER "
-                        "BY g.id",
-                        place, here, there, from, to),
-            {run}, [&](const Row& row) {
-              if (count++ == 0) first = cell_text(row);
-              return true;
-            });
+    a.query(
+        fmt::format("SELECT {0} FROM {1}.generation g JOIN {1}.arm r ON r.id = g.arm_id JOIN "
+                    "{1}.prompt p ON p.id = g.prompt_id LEFT JOIN temp.same_arm x ON x.{3} = "
+                    "g.arm_id LEFT JOIN temp.same_prompt y ON y.{3} = g.prompt_id LEFT JOIN "
+                    "{2}.generation h ON h.arm_id = x.{4} AND h.prompt_id = y.{4} AND h.repeat = "
+                    "g.repeat AND h.sample = g.sample WHERE g.run_id = ? AND h.id IS NULL ORDER "
+                    "BY g.id",
+                    place, here, there, from, to),
+        {run}, [&](const Row& row) {
+          if (count++ == 0) first = cell_text(row);
+          return true;
+        });
   };
   missing("main", "other", "b", "a", run_a, result.only_a, result.first_only_a);
   missing("other", "main", "a", "b", run_b, result.only_b, result.first_only_b);
@@ -126,32 +131,32 @@ TokenComparison compare_tokens(ResultStore& a, int64_t run_a, const ResultStore&
   for (const char* value : kValues)
     columns += fmt::format(", {}, {}", fmt::format(fmt::runtime(value), "g", "main"),
                            fmt::format(fmt::runtime(value), "h", "other"));
-  a.query(
-      fmt::format("SELECT {}, g.id, h.id{} FROM main.generation g JOIN temp.same_arm x ON x.a = "
-                  "g.arm_id JOIN temp.same_prompt y ON y.a = g.prompt_id JOIN other.generation h ON "
-                  "h.arm_id = x.b AND h.prompt_id = y.b AND h.repeat = g.repeat AND h.sample = "
-                  "g.sample JOIN main.arm r ON r.id = g.arm_id JOIN main.prompt p ON p.id = "
-                  "g.prompt_id WHERE g.run_id = ? ORDER BY g.id",
-                  place, columns),
-      {run_a}, [&](const Row& row) {
-        ++result.compared;
-        for (int kind = 0; kind < kComparedKinds; ++kind) {
-          const int column = 6 + 2 * kind;
-          if (row.view(column) == row.view(column + 1)) continue;
-          ++result.differing[kind];
-          if (result.first.size() >= TokenComparison::kNamed) continue;
-          result.first.push_back({.arm = row.text(0),
-                                  .prompt = row.text(1),
-                                  .repeat = row.integer(2),
-                                  .sample = row.integer(3),
-                                  .what = static_cast<Compared>(kind),
-                                  .a = row.text(column),
-                                  .b = row.text(column + 1)});
-          if (result.first.back().what == Compared::kTokens)
-            name_token(a, row.integer(4), row.integer(5), result.first.back());
-        }
-        return true;
-      });
+  a.query(fmt::format(
+              "SELECT {}, g.id, h.id{} FROM main.generation g JOIN temp.same_arm x ON x.a = "
+              "g.arm_id JOIN temp.same_prompt y ON y.a = g.prompt_id JOIN other.generation h ON "
+              "h.arm_id = x.b AND h.prompt_id = y.b AND h.repeat = g.repeat AND h.sample = "
+              "g.sample JOIN main.arm r ON r.id = g.arm_id JOIN main.prompt p ON p.id = "
+              "g.prompt_id WHERE g.run_id = ? ORDER BY g.id",
+              place, columns),
+          {run_a}, [&](const Row& row) {
+            ++result.compared;
+            for (int kind = 0; kind < kComparedKinds; ++kind) {
+              const int column = 6 + 2 * kind;
+              if (row.view(column) == row.view(column + 1)) continue;
+              ++result.differing[kind];
+              if (result.first.size() >= TokenComparison::kNamed) continue;
+              result.first.push_back({.arm = row.text(0),
+                                      .prompt = row.text(1),
+                                      .repeat = row.integer(2),
+                                      .sample = row.integer(3),
+                                      .what = static_cast<Compared>(kind),
+                                      .a = row.text(column),
+                                      .b = row.text(column + 1)});
+              if (result.first.back().what == Compared::kTokens)
+                name_token(a, row.integer(4), row.integer(5), result.first.back());
+            }
+            return true;
+          });
   return result;
 }
 

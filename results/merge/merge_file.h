@@ -10,8 +10,8 @@ namespace evalrun::results {
 // TARGET.merging, for one process at a time. What an earlier merge left behind is removed.
 class MergeFile {
  public:
-  // Throws data_error: another merge is at work, the folder cannot be written, the target is open in
-  // another process.
+  // Throws data_error: another merge is at work, the folder cannot be written, the target is open
+  // in another process.
   explicit MergeFile(const std::string& target);
   ~MergeFile();  // without put_in_place(): the target is as it was
   MergeFile(const MergeFile&) = delete;

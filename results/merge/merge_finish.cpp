@@ -8,14 +8,10 @@
 namespace evalrun::results {
 namespace {
 
-std::string text_at(const Statement& s, int column) {
-  const auto* p = reinterpret_cast<const char*>(sqlite3_column_text(s.get(), column));
-  return p == nullptr ? "" : std::string(p, static_cast<size_t>(sqlite3_column_bytes(s.get(), column)));
-}
-
 // Prompts, by how many generations they have, that lack some of so many.
 constexpr const char* kGaps =
-    "SELECT p.id, p.task, p.name, count(g.id) AS stored FROM main.prompt p LEFT JOIN main.generation "
+    "SELECT p.id, p.task, p.name, count(g.id) AS stored FROM main.prompt p LEFT JOIN "
+    "main.generation "
     "g ON g.prompt_id = p.id GROUP BY p.id HAVING stored < {}";
 
 }  // namespace
@@ -64,7 +60,8 @@ void MergeTarget::find_gaps(MergeOutcome& outcome) {
   Statement s(db_, doing_, "SELECT id, task, name, stored FROM temp.gap ORDER BY id LIMIT ?");
   s << static_cast<int64_t>(MergeOutcome::kNamed);
   while (s.step()) {
-    MergeGap gap{.task = text_at(s, 1), .prompt = text_at(s, 2), .stored = sqlite3_column_int64(s.get(), 3)};
+    MergeGap gap{
+        .task = text_at(s, 1), .prompt = text_at(s, 2), .stored = sqlite3_column_int64(s.get(), 3)};
     Statement in(db_, doing_,
                  "SELECT number, count FROM main.shard_prompt WHERE prompt_id = ? ORDER BY count");
     in << sqlite3_column_int64(s.get(), 0);
@@ -75,10 +72,12 @@ void MergeTarget::find_gaps(MergeOutcome& outcome) {
 }
 
 void MergeTarget::find_missing_shards(MergeOutcome& outcome) {
-  Statement s(db_, doing_,
-              "SELECT p.number, p.count, count(*), count(g.id), EXISTS (SELECT 1 FROM main.shard h "
-              "WHERE h.number = p.number AND h.count = p.count) FROM main.shard_prompt p LEFT JOIN "
-              "temp.gap g ON g.id = p.prompt_id GROUP BY p.count, p.number HAVING count(g.id) > 0");
+  Statement s(
+      db_, doing_,
+      "SELECT p.number, p.count, count(*), count(g.id), EXISTS (SELECT 1 FROM main.shard h "
+      "WHERE h.number = p.number AND h.count = p.count) FROM main.shard_prompt p LEFT JOIN "
+      "temp.gap g ON g.id = p.prompt_id GROUP BY p.count, p.number HAVING count(g.id) > 0 ORDER BY "
+      "p.count, p.number");
   while (s.step())
     outcome.missing.push_back(
         {.shard = {sqlite3_column_int(s.get(), 0), sqlite3_column_int(s.get(), 1)},

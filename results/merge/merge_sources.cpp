@@ -14,8 +14,9 @@
 namespace evalrun::results {
 namespace {
 
-int64_t version_of(const ResultStore& store) {
-  return one<int64_t>(store, "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'schema_version'")
+int64_t schema_version_of(const ResultStore& store) {
+  return one<int64_t>(store,
+                      "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'schema_version'")
       .value_or(0);
 }
 
@@ -32,7 +33,7 @@ std::vector<MergeSource> runs_of(const MergeInput& input) {
     throw base::data_error(input.path, "", "there is no such result database",
                            "name the files of `evalrun run --shard I/N --db FILE`");
   const ResultStore store(input.path, ResultStore::Mode::kReadOnly);
-  if (const int64_t version = version_of(store); version != kSchemaVersion)
+  if (const int64_t version = schema_version_of(store); version != kSchemaVersion)
     throw base::data_error(
         input.path, "schema version", fmt::format("is {}, not {}", version, kSchemaVersion),
         "all parts are measured by one build of evalrun; a file of before has no plan of its run");
@@ -92,14 +93,16 @@ std::map<std::string, std::string> facts_of(const MergeSource& source) {
 
 // The first field in which two suites differ, "" for none.
 std::string suite_difference(const std::string& a, const std::string& b) {
-  const auto x = nlohmann::json::parse(a, nullptr, false), y = nlohmann::json::parse(b, nullptr, false);
+  const auto x = nlohmann::json::parse(a, nullptr, false),
+             y = nlohmann::json::parse(b, nullptr, false);
   if (!x.is_object() || !y.is_object()) return a == b ? "" : "the suite";
   for (const auto& [name, value] : x.items())
     if (!y.contains(name) || y[name] != value)
       return fmt::format("\"{}\" of the suite is {} and {}", name, value.dump(),
                          y.contains(name) ? y[name].dump() : "not there");
   for (const auto& [name, value] : y.items())
-    if (!x.contains(name)) return fmt::format("\"{}\" of the suite is not there and {}", name, value.dump());
+    if (!x.contains(name))
+      return fmt::format("\"{}\" of the suite is not there and {}", name, value.dump());
   return "";
 }
 
@@ -132,8 +135,9 @@ std::pair<std::string, std::string> plan_difference(const MergeSource& a, const 
             "measure all shards by one build of evalrun"};
   for (const char* name : {"build", "build_type", "compiler", "sanitizers"})
     if (differ(name))
-      return {fmt::format("their builds differ: {} is {} and {}", name, fact(x, name), fact(y, name)),
-              "measure all shards by one build of evalrun"};
+      return {
+          fmt::format("their builds differ: {} is {} and {}", name, fact(x, name), fact(y, name)),
+          "measure all shards by one build of evalrun"};
   if (differ("model_hash"))
     return {fmt::format("their models differ: SHA-256 {:.16} ({}) and {:.16} ({})",
                         fact(x, "model_hash"), fact(x, "model_path"), fact(y, "model_hash"),
@@ -144,10 +148,13 @@ std::pair<std::string, std::string> plan_difference(const MergeSource& a, const 
   if (a.run.label != b.run.label)
     return {fmt::format("their labels are '{}' and '{}'", a.run.label, b.run.label),
             "give all shards the same --label, or none"};
-  std::string why = rows_difference(a, b, "arm", "SELECT label || ' ' || settings FROM arm WHERE run_id = ?");
+  std::string why =
+      rows_difference(a, b, "arm", "SELECT label || ' ' || settings FROM arm WHERE run_id = ?");
   if (why.empty())
-    why = rows_difference(a, b, "prompt", "SELECT task || ' ' || name || ' ' || key FROM prompt WHERE run_id = ?");
-  if (!why.empty()) return {why, "give all machines the same data, files of weights and EVALRUN_* variables"};
+    why = rows_difference(a, b, "prompt",
+                          "SELECT task || ' ' || name || ' ' || key FROM prompt WHERE run_id = ?");
+  if (!why.empty())
+    return {why, "give all machines the same data, files of weights and EVALRUN_* variables"};
   return {"their plans differ: the nonce, the formats or the versions of methods or evaluators",
           "measure all shards by one build, with the same options and --nonce"};
 }
@@ -186,9 +193,8 @@ std::vector<MergeSource> merge_sources(const std::string& target,
   const auto place = [](const MergeSource& s) {
     return std::tie(s.run.started, s.run.command, s.shards, s.run.key, s.path, s.run.id);
   };
-  std::sort(sources.begin(), sources.end(), [&](const MergeSource& a, const MergeSource& b) {
-    return place(a) < place(b);
-  });
+  std::sort(sources.begin(), sources.end(),
+            [&](const MergeSource& a, const MergeSource& b) { return place(a) < place(b); });
   return sources;
 }
 

@@ -16,20 +16,7 @@ namespace {
 
 constexpr int64_t kMergedRun = 1;  // its number in the target
 
-// Tables of rows of a turn.
-constexpr const char* kOfTurn[] = {"step",       "node",       "divergence",
-                                   "batch_turn", "batch_step", "endpoint_turn"};
 constexpr const char* kOfGeneration[] = {"clock", "gpu", "score"};
-
-// The arm, machine and prompt of a row of the source under the numbers of the target.
-constexpr const char* kMapped =
-    "JOIN temp.map_arm a ON a.old = s.arm_id JOIN temp.map_prompt p ON p.old = s.prompt_id "
-    "LEFT JOIN temp.map_machine m ON m.old = s.machine_id";
-
-std::string column_text(const Statement& s, int column) {
-  const auto* p = reinterpret_cast<const char*>(sqlite3_column_text(s.get(), column));
-  return p == nullptr ? "" : std::string(p, static_cast<size_t>(sqlite3_column_bytes(s.get(), column)));
-}
 
 // A path as SQLite's URIs have it.
 std::string uri_of(const std::string& path, const char* how) {
@@ -69,8 +56,8 @@ MergeTarget::MergeTarget(const std::string& path) : path_(path), doing_(path) {
               "tbl_name = 'generation'");
   std::string drop;
   while (s.step()) {
-    drop += fmt::format("DROP INDEX {};", column_text(s, 0));
-    indexes_.push_back(column_text(s, 1));
+    drop += fmt::format("DROP INDEX {};", text_at(s, 0));
+    indexes_.push_back(text_at(s, 1));
   }
   sqlite3_reset(s.get());
   execute(drop);
@@ -91,7 +78,7 @@ std::string MergeTarget::columns_of(
   Statement s(db_, doing_, "SELECT name FROM pragma_table_info(?1, 'main')");
   s << std::string(table);
   while (s.step()) {
-    columns.push_back(column_text(s, 0));
+    columns.push_back(text_at(s, 0));
     const auto other = std::find_if(changed.begin(), changed.end(),
                                     [&](const auto& c) { return c.first == columns.back(); });
     values.push_back(other != changed.end() ? other->second : "s." + columns.back());
@@ -114,7 +101,8 @@ void MergeTarget::add(const MergeSource& source, MergeOutcome& outcome) {
     std::error_code ignored;
     const auto log = std::filesystem::file_size(source.path + "-wal", ignored);
     const bool has_log = !ignored && log > 0;
-    if (*how == 'i' || has_log || ((rc & 0xff) != SQLITE_CANTOPEN && (rc & 0xff) != SQLITE_READONLY))
+    if (*how == 'i' || has_log ||
+        ((rc & 0xff) != SQLITE_CANTOPEN && (rc & 0xff) != SQLITE_READONLY))
       throw_sqlite(db_, rc, source.path, "reading it");
     sqlite3_reset(s.get());
     sqlite3_exec(db_, "DETACH DATABASE source", nullptr, nullptr, nullptr);
@@ -125,6 +113,13 @@ void MergeTarget::add(const MergeSource& source, MergeOutcome& outcome) {
   add_machines();
   add_arms();
   add_prompts();
+  for (const auto& [table, planned] :
+       {std::pair("arm", source.plan.arms), std::pair("prompt", source.plan.prompts)})
+    if (number(fmt::format("SELECT count(*) FROM main.{}", table)) > planned)
+      throw base::data_error(
+          source.path, fmt::format("run {}", source.run.id),
+          fmt::format("has more {}s than its plan, beside those of the others", table),
+          "its rows were changed: measure that shard again");
   find_doubles(outcome);
   remove_beaten();
   add_generations(source.only_run);
@@ -138,13 +133,15 @@ void MergeTarget::add(const MergeSource& source, MergeOutcome& outcome) {
 
 void MergeTarget::add_run_row(const MergeSource& source) {
   if (number("SELECT count(*) FROM main.run") == 0)
-    execute(fmt::format("INSERT INTO main.run {} FROM source.run s WHERE s.id = {}",
-                        columns_of("run", {{"id", std::to_string(kMergedRun)}, {"finished", "NULL"}}),
-                        source_run_));
+    execute(
+        fmt::format("INSERT INTO main.run {} FROM source.run s WHERE s.id = {}",
+                    columns_of("run", {{"id", std::to_string(kMergedRun)}, {"finished", "NULL"}}),
+                    source_run_));
   // The same whatever is merged first.
-  execute(fmt::format("UPDATE main.run SET started = min(started, (SELECT started FROM source.run "
-                      "WHERE id = {0})), schema_version = {1};",
-                      source_run_, kSchemaVersion));
+  execute(
+      fmt::format("UPDATE main.run SET started = min(started, (SELECT started FROM source.run "
+                  "WHERE id = {0})), schema_version = {1};",
+                  source_run_, kSchemaVersion));
   if (number(fmt::format("SELECT count(*) FROM main.run r JOIN source.run s ON s.key = r.key WHERE "
                          "s.id = {}",
                          source_run_)) == 0) {
@@ -157,9 +154,10 @@ void MergeTarget::add_run_row(const MergeSource& source) {
   for (const char* table : {"plan", "shard"})
     execute(fmt::format("INSERT OR IGNORE INTO main.{0} {1} FROM source.{0} s WHERE s.run_id = {2}",
                         table, columns_of(table, ours), source_run_));
-  execute(fmt::format("INSERT INTO main.environment {} FROM source.environment s WHERE s.run_id = {} "
-                      "ON CONFLICT DO UPDATE SET value = min(value, excluded.value)",
-                      columns_of("environment", ours), source_run_));
+  execute(
+      fmt::format("INSERT INTO main.environment {} FROM source.environment s WHERE s.run_id = {} "
+                  "ON CONFLICT DO UPDATE SET value = min(value, excluded.value)",
+                  columns_of("environment", ours), source_run_));
 }
 
 void MergeTarget::add_machines() {
@@ -218,121 +216,45 @@ void MergeTarget::merge_arm(int64_t old_id, int64_t new_id) {
   if (!s.step()) return;
   Statement update(
       db_, doing_,
-      fmt::format("UPDATE main.arm AS a SET key = min(a.key, s.key), isa = ?, device = ?, threads = "
-                  "iif(a.threads = s.threads, s.threads, 0), weight_bytes = max(a.weight_bytes, "
-                  "s.weight_bytes), extra_parameter_bytes = max(a.extra_parameter_bytes, "
-                  "s.extra_parameter_bytes), kv_bytes = max(a.kv_bytes, s.kv_bytes), peak_bytes = "
-                  "max(a.peak_bytes, s.peak_bytes) FROM source.arm s WHERE s.id = {} AND a.id = {}",
-                  old_id, new_id));
-  update << joined_isa(column_text(s, 0), column_text(s, 1))
-         << joined_device(column_text(s, 2), column_text(s, 3));
+      fmt::format(
+          "UPDATE main.arm AS a SET key = min(a.key, s.key), isa = ?, device = ?, threads = "
+          "iif(a.threads = s.threads, s.threads, 0), weight_bytes = max(a.weight_bytes, "
+          "s.weight_bytes), extra_parameter_bytes = max(a.extra_parameter_bytes, "
+          "s.extra_parameter_bytes), kv_bytes = max(a.kv_bytes, s.kv_bytes), peak_bytes = "
+          "max(a.peak_bytes, s.peak_bytes) FROM source.arm s WHERE s.id = {} AND a.id = {}",
+          old_id, new_id));
+  update << joined_isa(text_at(s, 0), text_at(s, 1)) << joined_device(text_at(s, 2), text_at(s, 3));
   update.run();
 }
 
 void MergeTarget::add_prompts() {
   execute(fmt::format(
-      "INSERT OR IGNORE INTO main.prompt {0} FROM source.prompt s WHERE s.run_id = {1} ORDER BY s.id;"
+      "INSERT OR IGNORE INTO main.prompt {0} FROM source.prompt s WHERE s.run_id = {1} ORDER BY "
+      "s.id;"
       "CREATE TEMP TABLE map_prompt (old INTEGER PRIMARY KEY, new INTEGER);"
       "INSERT INTO temp.map_prompt SELECT s.id, p.id FROM source.prompt s JOIN main.prompt p ON "
       "p.run_id = {2} AND p.key = s.key WHERE s.run_id = {1};"
       "INSERT OR IGNORE INTO main.shard_prompt SELECT p.new, s.count, s.number FROM "
       "source.shard_prompt s JOIN temp.map_prompt p ON p.old = s.prompt_id;"
-      "INSERT OR IGNORE INTO main.rendered SELECT s.* FROM source.rendered s WHERE s.hash IN (SELECT "
+      "INSERT OR IGNORE INTO main.rendered SELECT s.* FROM source.rendered s WHERE s.hash IN "
+      "(SELECT "
       "rendered_hash FROM source.prompt WHERE run_id = {1});",
       columns_of("prompt", {{"id", "NULL"}, {"run_id", std::to_string(kMergedRun)}}), source_run_,
       kMergedRun));
 }
 
-// Cells that the target has already. `takes_over`: the source's row stays instead of the target's.
-void MergeTarget::find_doubles(MergeOutcome& outcome) {
-  execute(
-      "CREATE TEMP TABLE double (old INTEGER PRIMARY KEY, there INTEGER NOT NULL, same INTEGER NOT "
-      "NULL, takes_over INTEGER NOT NULL);");
-  if (number("SELECT EXISTS (SELECT 1 FROM main.generation)") == 0) return;
-  const std::string machines =
-      "LEFT JOIN main.machine there ON there.id = g.machine_id LEFT JOIN main.machine here ON "
-      "here.id = m.new";
-  execute(fmt::format(
-      "INSERT INTO temp.double SELECT s.id, g.id, here.key IS there.key AND s.started = g.started "
-      "AND s.total_ns = g.total_ns AND s.tokens_hash = g.tokens_hash AND s.steps_hash = "
-      "g.steps_hash AND s.status = g.status, (s.status <> 'ok', s.started, s.total_ns, "
-      "coalesce(here.key, '')) < (g.status <> 'ok', g.started, g.total_ns, coalesce(there.key, '')) "
-      "FROM source.generation s {} JOIN main.generation g ON g.arm_id = a.new AND g.prompt_id = "
-      "p.new AND g.repeat = s.repeat AND g.sample = s.sample {} WHERE s.run_id = {}",
-      kMapped, machines, source_run_));
-  execute("UPDATE temp.double SET takes_over = 0 WHERE same");
-  refuse_other_tokens();
-  outcome.copies += number("SELECT count(*) FROM temp.double WHERE same");
-  outcome.twice += number("SELECT count(*) FROM temp.double WHERE NOT same");
-  Statement s(db_, doing_,
-              fmt::format("SELECT r.label, q.name, s.repeat, s.sample, coalesce(here.name, 'unknown') "
-                          "|| ' ' || s.started, coalesce(there.name, 'unknown') || ' ' || g.started, "
-                          "d.takes_over FROM temp.double d JOIN source.generation s ON s.id = d.old "
-                          "{} JOIN main.generation g ON g.id = d.there {} JOIN main.arm r ON r.id = "
-                          "g.arm_id JOIN main.prompt q ON q.id = g.prompt_id WHERE NOT d.same ORDER "
-                          "BY d.old",
-                          kMapped, machines));
-  while (outcome.first_twice.size() < MergeOutcome::kNamed && s.step()) {
-    const bool takes_over = sqlite3_column_int64(s.get(), 6) != 0;
-    outcome.first_twice.push_back({.arm = column_text(s, 0),
-                                   .prompt = column_text(s, 1),
-                                   .repeat = sqlite3_column_int64(s.get(), 2),
-                                   .sample = sqlite3_column_int64(s.get(), 3),
-                                   .kept = column_text(s, takes_over ? 4 : 5),
-                                   .left_out = column_text(s, takes_over ? 5 : 4)});
-  }
-}
-
-void MergeTarget::refuse_other_tokens() {
-  Statement s(db_, doing_,
-              "SELECT r.label, q.name, g.repeat, g.sample, coalesce(m.name, 'an unknown machine') FROM "
-              "temp.double d JOIN source.generation s ON s.id = d.old JOIN main.generation g ON g.id "
-              "= d.there JOIN main.arm r ON r.id = g.arm_id JOIN main.prompt q ON q.id = g.prompt_id "
-              "LEFT JOIN main.machine m ON m.id = g.machine_id WHERE s.tokens_hash <> g.tokens_hash "
-              "AND s.status = 'ok' AND g.status = 'ok' AND NOT (json_valid(r.settings) AND "
-              "json_extract(r.settings, '$.sampled') IS 'same distribution' AND "
-              "json_extract(r.settings, '$.steps') IS NOT NULL) LIMIT 1");
-  if (!s.step()) return;
-  throw base::Error(
-      base::ExitCode::kCorrectness,
-      fmt::format("{}: other tokens than another file has, measured by {}: arm {}, prompt {}, repeat "
-                  "{}, sample {}",
-                  doing_, column_text(s, 4), column_text(s, 0), column_text(s, 1),
-                  sqlite3_column_int64(s.get(), 2), sqlite3_column_int64(s.get(), 3)),
-      "one of the machines computes wrongly, or its model is another one: `evalrun verify` on each, "
-      "then measure the wrong shard again");
-}
-
-// Scores that only the beaten one has go on with the other.
-void MergeTarget::remove_beaten() {
-  const int64_t least = number(fmt::format(
-      "SELECT coalesce(min(id), 0) FROM source.generation WHERE run_id = {}", source_run_));
-  shift_ = number("SELECT coalesce(max(id), 0) FROM main.generation") + 1 - least;
-  if (number("SELECT count(*) FROM temp.double WHERE takes_over") == 0) return;
-  const char* beaten = "SELECT there FROM temp.double WHERE takes_over";
-  for (const char* table : kOfTurn)
-    execute(fmt::format("DELETE FROM main.{} WHERE turn_id IN (SELECT id FROM main.turn WHERE "
-                        "generation_id IN ({}))",
-                        table, beaten));
-  execute(fmt::format(
-      "UPDATE main.score SET generation_id = (SELECT d.old + {0} FROM temp.double d WHERE d.there = "
-      "main.score.generation_id) WHERE generation_id IN ({1}); DELETE FROM main.clock WHERE "
-      "generation_id IN ({1}); DELETE FROM main.gpu WHERE generation_id IN ({1}); DELETE FROM "
-      "main.turn WHERE generation_id IN ({1}); DELETE FROM main.generation WHERE id IN ({1});",
-      shift_, beaten));
-}
-
 void MergeTarget::add_generations(bool only_run) {
   const std::string kept = "NOT IN (SELECT old FROM temp.double WHERE NOT takes_over)";
   const int64_t call = number("SELECT coalesce(max(call), 0) FROM main.batch_turn");
-  execute(fmt::format("INSERT INTO main.generation {} FROM source.generation s {} WHERE s.run_id = {} "
-                      "AND s.id {} ORDER BY s.id",
-                      columns_of("generation", {{"id", fmt::format("s.id + {}", shift_)},
-                                                {"run_id", std::to_string(kMergedRun)},
-                                                {"arm_id", "a.new"},
-                                                {"prompt_id", "p.new"},
-                                                {"machine_id", "m.new"}}),
-                      kMapped, source_run_, kept));
+  execute(
+      fmt::format("INSERT INTO main.generation {} FROM source.generation s {} WHERE s.run_id = {} "
+                  "AND s.id {} ORDER BY s.id",
+                  columns_of("generation", {{"id", fmt::format("s.id + {}", shift_)},
+                                            {"run_id", std::to_string(kMergedRun)},
+                                            {"arm_id", "a.new"},
+                                            {"prompt_id", "p.new"},
+                                            {"machine_id", "m.new"}}),
+                  kMapped, source_run_, kept));
   // Where all rows of the file are wanted, tables are read from end to end.
   const bool all_rows =
       only_run && number("SELECT count(*) FROM temp.double WHERE NOT takes_over") == 0;
@@ -345,44 +267,47 @@ void MergeTarget::add_generations(bool only_run) {
                                     wanted));
   const std::string to_generation = fmt::format("s.generation_id + {}", shift_);
   const std::string of_generation =
-      all_rows ? "FROM source.{} s"
-               : "FROM source.generation g CROSS JOIN source.{} s ON s.generation_id = g.id WHERE " +
-                     wanted;
-  execute(fmt::format(
-      "INSERT INTO main.turn {} {}",
-      columns_of("turn", {{"id", fmt::format("s.id + {}", turn)}, {"generation_id", to_generation}}),
-      fmt::format(fmt::runtime(of_generation), "turn")));
+      all_rows
+          ? "FROM source.{} s"
+          : "FROM source.generation g CROSS JOIN source.{} s ON s.generation_id = g.id WHERE " +
+                wanted;
+  execute(fmt::format("INSERT INTO main.turn {} {}",
+                      columns_of("turn", {{"id", fmt::format("s.id + {}", turn)},
+                                          {"generation_id", to_generation}}),
+                      fmt::format(fmt::runtime(of_generation), "turn")));
   const std::string of_turn =
-      all_rows ? "FROM source.{} s"
-               : "FROM source.generation g CROSS JOIN source.turn t ON t.generation_id = g.id CROSS "
-                 "JOIN source.{} s ON s.turn_id = t.id WHERE " +
-                     wanted;
+      all_rows
+          ? "FROM source.{} s"
+          : "FROM source.generation g CROSS JOIN source.turn t ON t.generation_id = g.id CROSS "
+            "JOIN source.{} s ON s.turn_id = t.id WHERE " +
+                wanted;
   for (const char* table : kOfTurn)
-    execute(fmt::format(
-        "INSERT INTO main.{} {} {}", table,
-        // Calls of two processes are not one.
-        columns_of(table, {{"turn_id", fmt::format("s.turn_id + {}", turn)},
-                           {"call", fmt::format("s.call + {}", call)}}),
-        fmt::format(fmt::runtime(of_turn), table)));
+    execute(fmt::format("INSERT INTO main.{} {} {}", table,
+                        // Calls of two processes are not one.
+                        columns_of(table, {{"turn_id", fmt::format("s.turn_id + {}", turn)},
+                                           {"call", fmt::format("s.call + {}", call)}}),
+                        fmt::format(fmt::runtime(of_turn), table)));
   for (const char* table : kOfGeneration)
     execute(fmt::format("INSERT OR REPLACE INTO main.{} {} {}", table,
                         columns_of(table, {{"generation_id", to_generation}}),
                         fmt::format(fmt::runtime(of_generation), table)));
   // Of what is there already: scores that it lacks. They are of the same tokens.
   execute(fmt::format(
-      "INSERT OR IGNORE INTO main.score {} FROM temp.double d JOIN source.score s ON s.generation_id "
+      "INSERT OR IGNORE INTO main.score {} FROM temp.double d JOIN source.score s ON "
+      "s.generation_id "
       "= d.old JOIN source.generation x ON x.id = d.old JOIN main.generation g ON g.id = d.there "
       "WHERE NOT d.takes_over AND x.tokens_hash = g.tokens_hash",
       columns_of("score", {{"generation_id", "d.there"}})));
 }
 
 void MergeTarget::add_certificates() {
-  execute(fmt::format("INSERT INTO main.certificate {} FROM source.certificate s WHERE true ON "
-                      "CONFLICT (key) DO UPDATE SET created = excluded.created, method = "
-                      "excluded.method, outcome = excluded.outcome, proven = excluded.proven, "
-                      "document = excluded.document WHERE (excluded.created, excluded.document) > "
-                      "(created, document)",
-                      columns_of("certificate", {})));
+  execute(
+      fmt::format("INSERT INTO main.certificate {} FROM source.certificate s WHERE true ON "
+                  "CONFLICT (key) DO UPDATE SET created = excluded.created, method = "
+                  "excluded.method, outcome = excluded.outcome, proven = excluded.proven, "
+                  "document = excluded.document WHERE (excluded.created, excluded.document) > "
+                  "(created, document)",
+                  columns_of("certificate", {})));
 }
 
 void MergeTarget::close() {

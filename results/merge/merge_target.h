@@ -13,8 +13,22 @@
 
 namespace evalrun::results {
 
-// Writes without a journal: a file that fails half-way is of no use. Rows go from file to file inside
-// SQLite, table by table.
+// Tables of rows of a turn.
+inline constexpr const char* kOfTurn[] = {"step",       "node",       "divergence",
+                                          "batch_turn", "batch_step", "endpoint_turn"};
+// The arm, machine and prompt of a row of the source under the numbers of the target.
+inline constexpr const char* kMapped =
+    "JOIN temp.map_arm a ON a.old = s.arm_id JOIN temp.map_prompt p ON p.old = s.prompt_id "
+    "LEFT JOIN temp.map_machine m ON m.old = s.machine_id";
+
+inline std::string text_at(const Statement& s, int column) {
+  const auto* p = reinterpret_cast<const char*>(sqlite3_column_text(s.get(), column));
+  return p == nullptr ? ""
+                      : std::string(p, static_cast<size_t>(sqlite3_column_bytes(s.get(), column)));
+}
+
+// Writes without a journal: a file that fails half-way is of no use. Rows go from file to file
+// inside SQLite, table by table.
 class MergeTarget {
  public:
   // A fresh file of this schema version.

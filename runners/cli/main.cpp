@@ -83,7 +83,8 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error, const std::s
 void add_commands(CLI::App& app, Context& context) {
   using Add = void (*)(CLI::App&, Context&);
   const std::pair<const char*, std::vector<Add>> groups[] = {
-      {"Measure", {add_run_command, add_report_command, add_compare_command, add_merge_command,
+      {"Measure",
+       {add_run_command, add_report_command, add_compare_command, add_merge_command,
         add_load_command}},
       {"Gate", {add_check_command, add_baseline_command, add_verify_command}},
       {"Explain",

@@ -87,9 +87,9 @@ std::map<std::string, std::string> evalrun_variables() {
 
 std::map<std::string, std::string> figure_variables() {
   std::map<std::string, std::string> variables = evalrun_variables();
-  for (const char* name :
-       {"EVALRUN_HOME", "EVALRUN_DATA", "EVALRUN_DB", "EVALRUN_SHARED", "EVALRUN_ISA",
-        "EVALRUN_NO_WEIGHT_CACHE", "EVALRUN_CACHE_MAX", "EVALRUN_NVML", "EVALRUN_POWERCAP", "EVALRUN_MACHINE"})
+  for (const char* name : {"EVALRUN_HOME", "EVALRUN_DATA", "EVALRUN_DB", "EVALRUN_SHARED",
+                           "EVALRUN_ISA", "EVALRUN_NO_WEIGHT_CACHE", "EVALRUN_CACHE_MAX",
+                           "EVALRUN_NVML", "EVALRUN_POWERCAP", "EVALRUN_MACHINE"})
     variables.erase(name);
   return variables;
 }

@@ -15,8 +15,8 @@ std::map<std::string, std::string> capture_environment();
 // Every EVALRUN_* variable of this process.
 std::map<std::string, std::string> evalrun_variables();
 // Those that may change a figure: all but the ones that only say where files are (EVALRUN_HOME,
-// EVALRUN_DATA, EVALRUN_DB, EVALRUN_SHARED, EVALRUN_NVML, EVALRUN_POWERCAP, EVALRUN_MACHINE) and EVALRUN_ISA, whose
-// effect is a field of its own.
+// EVALRUN_DATA, EVALRUN_DB, EVALRUN_SHARED, EVALRUN_NVML, EVALRUN_POWERCAP, EVALRUN_MACHINE) and
+// EVALRUN_ISA, whose effect is a field of its own.
 std::map<std::string, std::string> figure_variables();
 
 // Jiffies since boot over all cores: time another guest had our cores, and all time.

@@ -464,8 +464,8 @@ RunOutcome Runner::Impl::finish(const SessionOf* session_of) {
   }
   // A shard ends the run where it is the last one.
   if (outcome.status == RunStatus::kComplete &&
-      (!plan.shard || results::count_generations(store, outcome.run_id).stored >=
-                          plan.whole.generations()))
+      (!plan.shard ||
+       results::count_generations(store, outcome.run_id).stored >= plan.whole.generations()))
     store.finish_run(outcome.run_id);
   return outcome;
 }

@@ -148,8 +148,7 @@ double estimate_seconds(const RunPlan& plan, const Calibration& calibration,
                         std::span<const StepPrice> prices) {
   double seconds = 0;
   for (size_t i = 0; i < plan.prompts.size(); ++i)
-    if (in_shard(plan, i))
-      seconds += estimate_seconds(plan, plan.prompts[i], calibration, prices);
+    if (in_shard(plan, i)) seconds += estimate_seconds(plan, plan.prompts[i], calibration, prices);
   return seconds;
 }
 

@@ -114,9 +114,10 @@ void take_shard(const results::Shard& shard, RunPlan& plan) {
     const auto steps = arm.record.settings.find("steps");
     if (steps != arm.record.settings.end() && steps->second == "carry state")
       throw base::usage_error(
-          fmt::format("--shard with {}: it drafts from what it learnt from the prompts before, which "
-                      "are not the same in a shard",
-                      arm.record.label),
+          fmt::format(
+              "--shard with {}: it drafts from what it learnt from the prompts before, which "
+              "are not the same in a shard",
+              arm.record.label),
           "measure that method in a run of its own without --shard, or without what it carries "
           "(evalrun list methods)");
   }

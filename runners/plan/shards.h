@@ -1,7 +1,7 @@
 // A plan cut into parts for several machines, by whole prompts: all arms, repeats and samples of a
-// prompt, and the baseline a second time, stay on one machine, so that what is compared was measured
-// beside each other. Waves of batches and groups of prompts (datasets::Prompt::group) stay whole as
-// well.
+// prompt, and the baseline a second time, stay on one machine, so that what is compared was
+// measured beside each other. Waves of batches and groups of prompts (datasets::Prompt::group) stay
+// whole as well.
 //
 // The cut is a pure function of prompts and lengths, the same on every machine. Keys, seeds, blocks
 // and slots are those of the undivided plan.
@@ -22,9 +22,9 @@ results::Shard parse_shard(const std::string& text);
 inline constexpr int64_t kNewTokenCost = 8;
 int64_t shard_cost(const PlannedPrompt& prompt);
 
-// The number of its shard, from 1, of each prompt. What stays together goes to the shard that has the
-// least so far, the longest first; ties go to the lower number. usage_error where there are fewer of
-// those than shards.
+// The number of its shard, from 1, of each prompt. What stays together goes to the shard that has
+// the least so far, the longest first; ties go to the lower number. usage_error where there are
+// fewer of those than shards.
 std::vector<int> cut_plan(const RunPlan& plan, int count);
 
 // Makes the whole plan one of that shard: its schedule, its run's key. usage_error for arms that

@@ -159,9 +159,10 @@ void add_run_options(CLI::App& run, RunArguments& o) {
   run.add_option("--shard", o.shard,
                  "I/N, from 1/N to N/N: measure this part of the prompts alone, to be merged with "
                  "the others (evalrun merge)");
-  run.add_option("--row-cost", o.row_cost,
-                 "T(n) for methods that go by it, of `evalrun cost --json`, instead of measuring it: "
-                 "the same drafts on every machine")
+  run.add_option(
+         "--row-cost", o.row_cost,
+         "T(n) for methods that go by it, of `evalrun cost --json`, instead of measuring it: "
+         "the same drafts on every machine")
       ->check(CLI::ExistingFile);
   run.add_option("--max-time", o.max_time_s,
                  "Stop after this long, once the current prompt is finished: 90s, 10m, 2h")
@@ -382,11 +383,11 @@ void with_plan(const Context& context, const runners::PlanRequest& request, cons
   // As before a run, but not kept: a plan may be made while the machine is busy.
   if (!plan.row_cost->given)
     *plan.row_cost = runners::obtain_row_cost({.model = request.target,
-                                             .session = options,
-                                             .cache_file = runners::row_cost_cache_path(),
-                                             .seconds = runners::kRowCostSeconds,
-                                             .keep = false,
-                                             .batches = plan.suite.batches.sizes});
+                                               .session = options,
+                                               .cache_file = runners::row_cost_cache_path(),
+                                               .seconds = runners::kRowCostSeconds,
+                                               .keep = false,
+                                               .batches = plan.suite.batches.sizes});
   const std::vector<runners::StepPrice> prices = runners::step_prices(plan);
   const auto session = engine::Session::create(request.target, options);
   const auto ids = conversation.encode(first, conversation.render(first, {}));

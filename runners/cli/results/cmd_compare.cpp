@@ -44,7 +44,8 @@ void run_compare_tokens(const CompareArguments& options, Context& context) {
   const auto a = find_sessions(options.a, context.global.db);
   const auto b = find_sessions(options.b, context.global.db);
   if (a.size() != 1 || b.size() != 1)
-    throw base::usage_error("--tokens compares two runs, not sessions", "name one run on each side");
+    throw base::usage_error("--tokens compares two runs, not sessions",
+                            "name one run on each side");
   const results::TokenComparison comparison = results::compare_tokens(
       *a.front().store, a.front().run_id, *b.front().store, b.front().run_id);
   if (context.global.json || options.output.format == "json")

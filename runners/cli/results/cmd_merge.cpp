@@ -30,10 +30,10 @@ results::MergeInput input_named(const std::string& text) {
 
 std::string shard_text(const results::MissingShard& missing) {
   const auto& [number, count] = missing.shard;
-  const std::string part = missing.incomplete == missing.prompts
-                               ? fmt::format("all its {} prompts", missing.prompts)
-                               : fmt::format("{} of its {} prompts", missing.incomplete,
-                                             missing.prompts);
+  const std::string part =
+      missing.incomplete == missing.prompts
+          ? fmt::format("all its {} prompts", missing.prompts)
+          : fmt::format("{} of its {} prompts", missing.incomplete, missing.prompts);
   return fmt::format("shard {}/{}: {} lack generations; {}", number, count, part,
                      missing.here ? "it was cut off" : "no file is of it");
 }
@@ -59,8 +59,9 @@ void print_gaps(const results::MergeOutcome& outcome) {
   if (outcome.incomplete > static_cast<int64_t>(outcome.first_gaps.size()))
     print_line(fmt::format("  and {} more",
                            outcome.incomplete - static_cast<int64_t>(outcome.first_gaps.size())));
-  print_line("run the shards that are missing or cut off again - what is stored is not measured "
-             "twice - and merge their files into this one");
+  print_line(
+      "run the shards that are missing or cut off again - what is stored is not measured "
+      "twice - and merge their files into this one");
   for (const std::string& command : outcome.commands)
     print_line("  one of the shards was: " + command);
 }
@@ -74,9 +75,10 @@ void print_outcome(const std::string& out, const results::MergeOutcome& outcome)
   if (outcome.copies > 0)
     print_line(fmt::format("the same measurement in two files, kept once: {}", outcome.copies));
   if (outcome.twice > 0)
-    print_line(fmt::format("measured twice: {}; of two the one stays that did not fail, then the one "
-                           "that began first",
-                           outcome.twice));
+    print_line(
+        fmt::format("measured twice: {}; of two the one stays that did not fail, then the one "
+                    "that began first",
+                    outcome.twice));
   for (const results::TwiceMeasured& t : outcome.first_twice)
     print_line(fmt::format("  {}, {}, repeat {}, sample {}: {}, not {}", t.arm, t.prompt, t.repeat,
                            t.sample, t.kept, t.left_out));
@@ -86,7 +88,7 @@ void print_outcome(const std::string& out, const results::MergeOutcome& outcome)
     print_gaps(outcome);
 }
 
-nlohmann::ordered_json outcome_json(const std::string& out, const results::MergeOutcome& outcome) {
+nlohmann::ordered_json merge_json(const std::string& out, const results::MergeOutcome& outcome) {
   nlohmann::ordered_json json = {{"file", out},
                                  {"run", outcome.run_id},
                                  {"key", outcome.key},
@@ -126,7 +128,7 @@ void run_merge(const MergeArguments& options, Context& context) {
   for (const std::string& text : options.in) inputs.push_back(input_named(text));
   const results::MergeOutcome outcome = results::merge_runs(options.out, inputs);
   if (context.global.json)
-    print_json_document(outcome_json(options.out, outcome));
+    print_json_document(merge_json(options.out, outcome));
   else
     print_outcome(options.out, outcome);
   if (!outcome.complete()) context.exit_code = static_cast<int>(base::ExitCode::kInconclusive);
@@ -147,7 +149,8 @@ void add_merge_command(CLI::App& app, Context& context) {
                    "where a file holds other runs too")
       ->required();
   command->footer(
-      "The order of files does not matter, and merging again changes nothing. OUT is there whole or\n"
+      "The order of files does not matter, and merging again changes nothing. OUT is there whole "
+      "or\n"
       "as it was. Ends with 4 where parts are missing, which are named, with 3 for parts of other\n"
       "builds, models or suites, with 5 where two machines gave other tokens: docs/cluster.md\n\n"
       "Examples:\n"

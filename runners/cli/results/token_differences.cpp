@@ -8,8 +8,9 @@ namespace evalrun::cli {
 
 std::string token_differences_text(const results::TokenComparison& c) {
   if (c.equal())
-    return fmt::format("equal: {} generations, in tokens, statuses, seeds, steps, counters and scores",
-                       c.compared);
+    return fmt::format(
+        "equal: {} generations, in tokens, statuses, seeds, steps, counters and scores",
+        c.compared);
   std::string text = fmt::format("different: {} generations were compared", c.compared);
   const auto missing = [&](int64_t count, const char* run, const std::string& first) {
     if (count > 0)
@@ -19,9 +20,9 @@ std::string token_differences_text(const results::TokenComparison& c) {
   missing(c.only_b, "B", c.first_only_b);
   for (int kind = 0; kind < results::kComparedKinds; ++kind)
     if (c.differing[kind] > 0)
-      text += fmt::format("\nother {}: {} generations",
-                          results::to_string(static_cast<results::Compared>(kind)),
-                          c.differing[kind]);
+      text +=
+          fmt::format("\nother {}: {} generations",
+                      results::to_string(static_cast<results::Compared>(kind)), c.differing[kind]);
   if (!c.first.empty()) text += "\nthe first differences:";
   for (const results::TokenDifference& d : c.first)
     text += fmt::format("\n  {} of {}, {}, repeat {}, sample {}\n    A: {}\n    B: {}",
@@ -30,13 +31,10 @@ std::string token_differences_text(const results::TokenComparison& c) {
 }
 
 nlohmann::ordered_json token_differences_json(const results::TokenComparison& c) {
-  nlohmann::ordered_json json = {{"equal", c.equal()},
-                                 {"compared", c.compared},
-                                 {"only_a", c.only_a},
-                                 {"only_b", c.only_b}};
+  nlohmann::ordered_json json = {
+      {"equal", c.equal()}, {"compared", c.compared}, {"only_a", c.only_a}, {"only_b", c.only_b}};
   for (int kind = 0; kind < results::kComparedKinds; ++kind)
-    json["differing"][results::to_string(static_cast<results::Compared>(kind))] =
-        c.differing[kind];
+    json["differing"][results::to_string(static_cast<results::Compared>(kind))] = c.differing[kind];
   json["first"] = nlohmann::json::array();
   for (const results::TokenDifference& d : c.first)
     json["first"].push_back({{"what", results::to_string(d.what)},

@@ -80,6 +80,7 @@ TEST_F(Stability, JsonKeys) {
       {"list", "tasks"},
       {"list", "templates"},
       {"load", "--from", EVALRUN_TEST_DATA "/load/small.jsonl", "--slo", "ttft=50ms"},
+      {"merge", "merged.db", "r.db:1"},
       {"perplexity", "-m", model, "--file", "text.txt"},
       {"predict"},
       {"report"},

@@ -6,7 +6,10 @@
 //                                       a file of each machine, to be merged; PROMPTS of each. OWN
 //                                       = 1: files without the others' prompts (docs/scale.md)
 //   scale_study ask FILE RUN OTHER      a report of RUN and a comparison, statement by statement
+//   scale_study parts FILE N            its only run as N machines would have measured it: FILE.1,
+//   ... scale_study merge OUT FILE...       time and memory of a merge
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdio>
@@ -17,6 +20,7 @@
 
 #include "reports/compare/compare.h"
 #include "reports/figures/report.h"
+#include "results/merge/merge_runs.h"
 #include "tests/reports/data/query_watch.h"
 #include "tests/reports/data/scale_store.h"
 
@@ -78,6 +82,40 @@ void ask(const std::vector<std::string>& arguments) {
   show("compare", seconds([&] { reports::compare_runs(store, run, store, other); }));
 }
 
+void parts(const std::vector<std::string>& arguments) {
+  const int64_t n = std::atoll(arguments[2].c_str());
+  for (int64_t i = 1; i <= n; ++i) {
+    const std::string path = fmt::format("{}.{}", arguments[1], i);
+    std::filesystem::copy_file(arguments[1], path);
+    results::ResultStore store(path);
+    const auto count = [&](const char* table) {
+      int64_t rows = 0;
+      store.query(fmt::format("SELECT count(*) FROM {}", table), {}, [&](const results::Row& row) {
+        rows = row.integer(0);
+        return false;
+      });
+      return rows;
+    };
+    store.add_plan(1, {"scale", count("arm"), count("prompt"), 1, 1});
+    const int64_t machine =
+        store.add_machine(1, {fmt::format("k{}", i), fmt::format("host-{}", i), {}});
+    store.execute("DELETE FROM generation WHERE prompt_id % ? <> ?", {n, i - 1});
+    store.execute("UPDATE generation SET machine_id = ?", {machine});
+    store.execute("VACUUM");
+  }
+}
+
+void merge(const std::vector<std::string>& arguments) {
+  std::vector<results::MergeInput> inputs;
+  for (size_t i = 2; i < arguments.size(); ++i) inputs.push_back({arguments[i]});
+  results::MergeOutcome outcome;
+  const double s = seconds([&] { outcome = results::merge_runs(arguments[1], inputs); });
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  fmt::print("{} of {} generations in {:.1f} s, {} MB at most\n", outcome.stored,
+             outcome.plan.generations(), s, usage.ru_maxrss / 1024);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,10 +126,15 @@ int main(int argc, char** argv) {
     make_shards(arguments);
   else if (arguments.size() == 4 && arguments[0] == "ask")
     ask(arguments);
+  else if (arguments.size() == 3 && arguments[0] == "parts")
+    parts(arguments);
+  else if (arguments.size() >= 3 && arguments[0] == "merge")
+    merge(arguments);
   else
     return std::fputs(
                "scale_study make FILE [RUNS [ARMS [PROMPTS [STEPS]]]] | shards FOLDER [MACHINES "
-               "[ARMS [PROMPTS [STEPS [OWN]]]]] | ask FILE RUN OTHER\n",
+               "[ARMS [PROMPTS [STEPS [OWN]]]]] | ask FILE RUN OTHER | parts FILE N | merge OUT "
+               "FILE...\n",
                stderr),
            2;
   return 0;
