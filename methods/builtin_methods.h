@@ -20,6 +20,7 @@ MethodInfo lookahead_method();
 MethodInfo medusa_method();
 MethodInfo ngram_mod_method();
 MethodInfo padding_ablation();
+MethodInfo pass_method();
 MethodInfo pia_method();
 MethodInfo prompt_lookup_method();
 MethodInfo recycling_method();

@@ -21,6 +21,7 @@ const base::Registry<MethodInfo>& method_registry() {
              medusa_method(),
              ngram_mod_method(),
              padding_ablation(),
+             pass_method(),
              pia_method(),
              prompt_lookup_method(),
              recycling_method(),

@@ -1,6 +1,7 @@
-// Drafts from mask rows in the target's own forward (SPACE, BiTA, gated low-rank adapters): a step
-// verifies the tree and computes masks after the nodes where it may stop. Those after the node
-// where it does stop give the next step's draft.
+// Drafts from mask rows in the target's own forward (SPACE, BiTA, PaSS, gated low-rank adapters): a
+// step verifies the tree and computes masks after the nodes where it may stop. Those after the node
+// where it does stop give the next step's draft. A step that stops at a node without masks has no
+// draft after it: the next one computes the root and its masks.
 //
 // Row graph of a step (node = row of the tree, C committed tokens):
 //   node g at C + depth(g), sees its ancestors; mask j = 1..M of its group at C + depth(g) + j,

@@ -68,8 +68,9 @@ class PlanSearch {
              double mask_cost)
       : whole_(whole), gains_(gains), price_(price), mask_cost_(mask_cost) {}
 
-  // groups: 0 = as many as pay, otherwise fixed (at most one per node and the root).
-  PlanChoice of(int nodes, int groups) const {
+  // As many groups as pay, `least` to `most` of them (at most one per node and the root). None: a
+  // step with drafts computes no masks, and the next has no drafts.
+  PlanChoice of(int nodes, int least, int most) const {
     const RankTree tree = whole_.first(nodes);
     const int masks = tree.depth();
     const std::vector<double> gains(gains_.begin(), gains_.begin() + nodes);
@@ -79,10 +80,13 @@ class PlanSearch {
     const double bare = price_(1 + masks) + mask_cost_;
     PlanChoice best;
     double missed = 1;
-    for (int g = 1; g <= nodes + 1 && 1 + nodes + g * masks <= engine::kMaxRows; ++g) {
-      missed = std::max(0.0, missed - stop[static_cast<size_t>(order[static_cast<size_t>(g) - 1])]);
-      if (groups > 0 && g != std::min(groups, nodes + 1)) continue;
-      const double time = price_(1 + nodes + g * masks) + mask_cost_ + missed * bare;
+    for (int g = 0; g <= std::min(most, nodes + 1) && 1 + nodes + g * masks <= engine::kMaxRows;
+         ++g) {
+      if (g > 0)
+        missed =
+            std::max(0.0, missed - stop[static_cast<size_t>(order[static_cast<size_t>(g) - 1])]);
+      if (g < std::min(least, nodes + 1)) continue;
+      const double time = price_(1 + nodes + g * masks) + (g > 0 ? mask_cost_ : 0) + missed * bare;
       const double speed = (1 + accepted + missed) / time;
       if (speed > best.speed) best = {nodes, g, speed};
     }
@@ -95,6 +99,21 @@ class PlanSearch {
   const RowPrice& price_;
   const double mask_cost_;
 };
+
+// Groups stand after the likeliest stops; without known chances after the first nodes.
+MaskPlan plan_of(const RankTree& whole, const std::vector<double>& gains,
+                 const PlanChoice& choice) {
+  MaskPlan plan;
+  plan.tree = whole.first(choice.nodes);
+  plan.masks = plan.tree.depth();
+  std::vector<int> order(static_cast<size_t>(choice.nodes) + 1);
+  if (gains.empty())
+    std::iota(order.begin(), order.end(), 0);
+  else
+    order = by_chance(stopping(plan.tree, gains));
+  plan.groups.assign(order.begin(), order.begin() + choice.groups);
+  return plan;
+}
 
 }  // namespace
 
@@ -141,8 +160,8 @@ MaskPlan choose_mask_plan(const std::string& who, const MaskOptions& options,
         fmt::format("give at most {}, or train more (scripts/train, --masks)", most));
   const std::string& text = options.draft.tree;
   const std::string& asked = options.groups;
-  MaskPlan plan;
   if (text == kStraightforward) {
+    MaskPlan plan;
     plan.tree = parse_rank_tree(who, fmt::format("chain:{}", masks));
     plan.groups.assign(1, 0), plan.masks = masks, plan.reuse = true;
     return plan;
@@ -181,26 +200,52 @@ MaskPlan choose_mask_plan(const std::string& who, const MaskOptions& options,
   } else {
     const PlanSearch search(given.tree, gains, price, mask_cost);
     for (int n = given.choose ? 1 : given.tree.size(); n <= given.tree.size(); ++n) {
-      const PlanChoice c = search.of(n, n_groups);
+      const PlanChoice c = search.of(n, std::max(1, n_groups), n_groups == 0 ? n + 1 : n_groups);
       if (c.speed > best.speed) best = c;
     }
   }
-  plan.tree = given.tree.first(best.nodes);
-  plan.masks = plan.tree.depth();
-  std::vector<int> order;
-  if (gains.empty()) {
-    order.resize(static_cast<size_t>(best.nodes) + 1);
-    std::iota(order.begin(), order.end(), 0);
-  } else {
-    order = by_chance(stopping(plan.tree, gains));
-  }
-  plan.groups.assign(order.begin(), order.begin() + best.groups);
+  MaskPlan plan = plan_of(given.tree, gains, best);
   if (plan.rows() > engine::kMaxRows)
     throw base::usage_error(
         fmt::format("{}: tree={} with {} groups of {} masks needs {} rows a step, at most {} are "
                     "possible",
                     who, text, best.groups, plan.masks, plan.rows(), engine::kMaxRows),
         "take a smaller tree, or fewer groups");
+  return plan;
+}
+
+MaskPlan choose_chain_plan(const std::string& who, int look_ahead, DraftCalls calls,
+                           const Adapter& adapter, const MethodBuildContext& context, int most,
+                           double mask_cost) {
+  if (look_ahead > most)
+    throw base::usage_error(
+        fmt::format("{}: look_ahead={}, but these weights were trained with {} embeddings", who,
+                    look_ahead, most),
+        fmt::format("give at most {}, or train more (scripts/train {} --masks {})", most, who,
+                    look_ahead));
+  const int longest = look_ahead == 0 ? most : look_ahead;
+  const auto least_of = [calls](int nodes) { return calls == DraftCalls::kOne ? nodes + 1 : 0; };
+  const auto most_of = [calls](int nodes) { return calls == DraftCalls::kTwo ? 0 : nodes + 1; };
+  const RankTree whole = parse_rank_tree(who, fmt::format("chain:{}", longest));
+  const std::vector<double> gains = gains_of(whole, &adapter);
+  PlanChoice best;
+  if (gains.empty()) {
+    best = {longest, least_of(longest), 1};  // the paper's two calls, unless one is asked for
+  } else {
+    const RowPrice price(context.row_cost);
+    const PlanSearch search(whole, gains, price, mask_cost);
+    for (int n = look_ahead == 0 ? 1 : longest; n <= longest; ++n) {
+      const PlanChoice c = search.of(n, least_of(n), most_of(n));
+      if (c.speed > best.speed) best = c;
+    }
+  }
+  const MaskPlan plan = plan_of(whole, gains, best);
+  if (plan.tree.size() == 0 || plan.rows() > engine::kMaxRows)
+    throw base::usage_error(
+        fmt::format("{}: a chain of {} with a group after every node needs {} rows a step, at most "
+                    "{} are possible",
+                    who, longest, (1 + longest) * (1 + longest), engine::kMaxRows),
+        "take calls=two, or a smaller look_ahead");
   return plan;
 }
 

@@ -15,8 +15,9 @@ namespace evalrun::methods {
 
 struct MaskPlan {
   RankTree tree;
-  std::vector<int> groups;  // nodes with a group (0 = the root), likeliest stops first
-  int masks = 0;            // of a group
+  // Nodes with a group (0 = the root), likeliest stops first. Empty: every other step drafts.
+  std::vector<int> groups;
+  int masks = 0;  // of a group
   // A step that stopped without a group goes on with what an ancestor's masks said further ahead
   // (BiTA's "straightforward" decoding, Table 4) instead of without a draft.
   bool reuse = false;
@@ -43,5 +44,18 @@ Parameters<MaskOptions> mask_plan_parameters();  // tree=, groups=, masks=
 MaskPlan choose_mask_plan(const std::string& who, const MaskOptions& options,
                           const Adapter* adapter, const MethodBuildContext& context, int most,
                           double mask_cost, const std::string& fallback);
+
+// How many forwards a draft of PaSS costs (Monea et al. 2023, Algorithm 1: two).
+enum class DraftCalls {
+  kAuto,  // as many groups as pay, from none to all
+  kOne,   // a group after every node: every forward verifies and drafts
+  kTwo,   // no groups: one forward drafts, the next verifies
+};
+// A chain of `look_ahead` masks; 0 = of the `most` that were trained as many as pay by the formula
+// above, all where the adapter's stored tree lacks the chain's chances (then kAuto is kTwo).
+// usage_error when more are asked for than were trained.
+MaskPlan choose_chain_plan(const std::string& who, int look_ahead, DraftCalls calls,
+                           const Adapter& adapter, const MethodBuildContext& context, int most,
+                           double mask_cost);
 
 }  // namespace evalrun::methods

@@ -1,5 +1,5 @@
 // Trained weights of methods whose drafts come from mask rows inside the target's own forward:
-// SPACE, BiTA, gated low-rank adapters. Tensors: docs/adapters.md.
+// SPACE, BiTA, PaSS, gated low-rank adapters. Tensors: docs/adapters.md.
 #pragma once
 #include <memory>
 #include <string>

@@ -17,7 +17,7 @@ import torch
 from . import (adapter, budget, card, convert, evaluate, merge, recipes, target, verify,
                vocabulary)
 from .data import capture, importers, overlap, prompts
-from .drafters import bita, draft, eagle, eagle3, falcon, gated, linear, medusa, space
+from .drafters import bita, draft, eagle, eagle3, falcon, gated, linear, look_ahead, medusa, space
 from .errors import Failure
 from .frozen import Frozen
 from .progress import say
@@ -26,7 +26,8 @@ from .trainer import SCHEDULES, Budget, Interrupted, Trainer
 METHODS = {"medusa": (medusa, medusa.Medusa), "eagle": (eagle, eagle.Eagle),
            "eagle3": (eagle3, eagle3.Eagle3), "falcon": (falcon, falcon.Falcon),
            "draft": (draft, draft.Draft), "bita": (bita, bita.Bita),
-           "gated_lora": (gated, gated.Gated), "space": (space, space.Space)}
+           "gated_lora": (gated, gated.Gated), "pass": (look_ahead, look_ahead.Pass),
+           "space": (space, space.Space)}
 CLASSES = {name: kind for name, (_, kind) in METHODS.items()}
 # Not part of what makes a training the same one.
 FREE_OPTIONS = {"threads", "save_every", "out", "data", "target", "prompts", "restart", "method",

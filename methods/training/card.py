@@ -100,6 +100,8 @@ def write(path, metadata, size):
               f"{accept.get('held_out_prompts', '?')} held-out prompts "
               f"({accept.get('held_out_tokens', 0):,} tokens); tau counts the bonus token.", "",
               "| draft | tau |", "|---|---|", f"| chain | {accept['chain_tau']:.3f} |"]
+    if "two_calls_tau" in accept:
+        lines.append(f"| chain, drafted in a forward of its own | {accept['two_calls_tau']:.3f} |")
     lines += [f"| tree of {rows} rows | {value:.3f} |" for rows,
               value in accept["tree_tau"].items()]
     lines += ["", "Top-1 by draft position, given that the earlier ones were right: " +

@@ -30,6 +30,19 @@ def tau(depths):
     return tokens / steps if steps else 0.0
 
 
+def two_calls_tau(depths):
+    """The same where a draft costs a forward of its own, which gives one token too: PaSS."""
+    tokens = forwards = 0
+    for accepted in depths:
+        base = 0
+        while base < len(accepted):
+            left = len(accepted) - base
+            tokens += min(accepted[base] + 2, left)
+            forwards += min(2, left)
+            base += accepted[base] + 2
+    return tokens / forwards if forwards else 0.0
+
+
 def chain_depths(ranks):
     """Accepted depth of a chain of top-1 tokens at every base."""
     return (ranks == 0).long().cumprod(1).sum(1).tolist()
@@ -75,6 +88,17 @@ def best_paths(sequences, n, visited=None):
     return [(path, counts[path] / max(bases, 1)) for path in order]
 
 
+def chain_paths(sequences, depth):
+    """[(path, share)] of the chain of first choices, counted at the bases that decoding with it
+    visits: for methods whose draft is no tree."""
+    chain = [(0,) * d for d in range(1, depth + 1)]
+    visited = [walk(tree_depths(paths, set(chain))) for paths in sequences]
+    bases = sum(len(each) for each in visited)
+    return [(path, sum(paths[base][:len(path)] == path
+                       for paths, each in zip(sequences, visited) for base in each) / max(bases, 1))
+            for path in chain]
+
+
 def find_tree(sequences, rows, rounds=3):
     """Paths for a tree of `rows` rows, best first, counted at the bases that decoding with it
     visits."""
@@ -118,11 +142,11 @@ def odd(questions):
     return [number[question] % 2 == 1 for question in questions]
 
 
-def score(ranks_list, questions=None):
+def score(ranks_list, questions=None, chain_only=False):
     """({"position", "chain_tau", "tree_tau"}, tree) from the ranks of all held-out sequences.
 
     questions: what each of them answers (default: each another). Trees are found on the even ones
-    and scored on the odd ones.
+    and scored on the odd ones. chain_only: the tree is the chain of first choices.
     """
     questions = questions or range(len(ranks_list))
     questions = [q for q, ranks in zip(questions, ranks_list) if len(ranks)]
@@ -136,7 +160,8 @@ def score(ranks_list, questions=None):
     for rows in ROWS:
         tree = {path for path, _ in find_tree(finding, rows)[:rows - 1]}
         result["tree_tau"][str(rows)] = round(tau([tree_depths(p, tree) for p in scoring]), 4)
-    stored = find_tree(finding, 32)
+    stored = chain_paths(finding, ranks_list[0].shape[1]) if chain_only and ranks_list else \
+        find_tree(finding, 32)
     tree = {"paths": [name_of(path) for path, _ in stored],
             "gain": [round(share, 6) for _, share in stored]}
     result["held_out_prompts"] = len(ranks_list)
@@ -149,7 +174,7 @@ def evaluate(module, capture, sequences, kinds=None):
     of prompt."""
     ranks_list = module.ranks(capture, sequences)
     questions = [capture.question(s) for s in sequences]
-    result, tree = score(ranks_list, questions)
+    result, tree = score(ranks_list, questions, getattr(module, "chain_only", False))
     if kinds:
         names = [kinds.get((s.folder, s.line), "unknown") for s in sequences]
         result["by_source"] = by_source(ranks_list, names, questions)

@@ -23,7 +23,8 @@ import torch
 from torch.nn import functional
 
 from . import adapter, tensorfile
-from .drafters import bita, draft, eagle, eagle3, falcon, gated, layers, mask_rows, medusa, space
+from .drafters import (bita, draft, eagle, eagle3, falcon, gated, layers, look_ahead, mask_rows,
+                       medusa, space)
 from .frozen import Frozen
 from .target import open_target
 from .vocabulary import Vocabulary
@@ -297,6 +298,7 @@ ADAPTERS = {
     "gated": ("tiny-llama", gated.Gated, {"masks": 3, "rank": 2, "scale": 0.5}),
     "space": ("tiny-llama", space.Space, {"masks": 3, "rank": 2, "scale": 0.5,
                                           "distinct": False}),
+    "pass": ("tiny-llama", look_ahead.Pass, {"masks": 4}),
 }
 
 

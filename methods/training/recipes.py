@@ -92,6 +92,9 @@ RECIPES = {
     "gated_lora": {
         "small": SMALL | MASK_ROWS | {"rank": 16, "lr": 1e-3, "mask_rate": 5.0},
     },
+    "pass": {
+        "small": SMALL | MASK_ROWS | {"masks": 4, "lr": 1e-2, "mask_rate": 1.0},
+    },
     "space": {
         "small": SMALL | MASK_ROWS | {
             "rank": 8, "train": "lora", "layout": "packed", "p_ar": 0.0, "lr": 5e-4,
@@ -148,8 +151,9 @@ HEAD = """# The papers' recipes
 together. "Paper" is the text, "program" the released one. A dash: it says nothing. Where both say
 something, the text counts. Where the recipe has neither, or the program's, the last column says why
 (**Here**). `small`, our own recipe, is in
-[methods/training/README.md](../methods/training/README.md). `gated_lora` and `draft` have no
-`paper`: the first one's rates are not known to us, and nobody publishes a recipe for the second.
+[methods/training/README.md](../methods/training/README.md). `gated_lora`, `pass` and `draft` have
+no `paper`: the rates of the first two are not known to us, and nobody publishes a recipe for the
+third.
 
 For all methods: learning rates rise over the warm-up steps and fall to zero at the end of the
 budget, whatever that is. The papers' budgets (passes over their text) are in the lines below each

@@ -147,7 +147,7 @@ bool printed_again(const Claim& a, const Claim& b) {
 }  // namespace
 
 const std::vector<std::string>& published_names(const std::string& method) {
-  // gated_lora and pad are in no published table.
+  // gated_lora, pad and pass are in no table of the file.
   static const std::map<std::string, std::vector<std::string>> names = {
       {"ar", {"ar"}},
       {"ar_tuned", {"ar"}},

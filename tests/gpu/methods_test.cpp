@@ -247,6 +247,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Waits{"falcon:adapter=@falcon,tree=0+1+00+01+000", 2},
                       Waits{"bita:adapter=@bita,tree=0+1+2+00", 0},
                       Waits{"gated_lora:adapter=@gated_lora,tree=0+00+1+01", 0},
+                      Waits{"pass:adapter=@pass,calls=one,look_ahead=3", 0},
+                      Waits{"pass:adapter=@pass,calls=two", 0},
                       Waits{"space:adapter=@space,tree=0+1+2+00", 0},
                       Waits{"lookahead:window=3,ngram=3,guesses=3", 0}),
     [](const auto& test) { return test_name(test.param.arm); });
@@ -294,6 +296,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "falcon:adapter=@falcon_recurrent,tree=chain:6,draft=drawn,dtype=f32",
                       "bita:adapter=@bita,tree=0+1+2+00,draft=drawn,dtype=f32",
                       "gated_lora:adapter=@gated_lora,tree=0+00+1+01,draft=drawn,dtype=f32",
+                      "pass:adapter=@pass,calls=one,look_ahead=3,dtype=f32",
+                      "pass:adapter=@pass,calls=two,dtype=f32",
                       "space:adapter=@space,tree=0+1+2+00,dtype=f32"),
     [](const auto& spec) { return test_name(spec.param); });
 
@@ -303,12 +307,18 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(MasksOnTheDevice, DraftWhatTheHostDrafts) {
   const auto model = small_model(7, 12);
   const TempFolder folder;
-  for (const std::string kind : {"bita", "gated_lora", "space"}) {
+  const std::string tree = "tree=0+1+2+00";
+  const std::pair<std::string, std::string> kinds[] = {{"bita", tree},
+                                                       {"gated_lora", tree},
+                                                       {"space", tree},
+                                                       {"pass", "calls=one"},
+                                                       {"pass", "calls=two"}};
+  for (const auto& [kind, shape] : kinds) {
     AdapterFile file = random_adapter(kind, *model, 7);
     file.ids.clear();  // all tokens are drafted
     file.write(folder.file(kind));
-    const Arm arm = arm_of(
-        fmt::format("{}:adapter={},tree=0+1+2+00,dtype=f32", kind, folder.file(kind)).c_str());
+    const Arm arm =
+        arm_of(fmt::format("{}:adapter={},{},dtype=f32", kind, folder.file(kind), shape));
     const auto method = build_on_device(arm, model), expected = build_arm(arm, model);
     const auto session = engine::Session::create(model, on_device()),
                host = make_session(model, kMaxTokens);

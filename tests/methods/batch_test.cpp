@@ -299,8 +299,9 @@ TEST(LargeBatches, DraftInTurnsWhereTheyDoNotFit) {
 // Weights once, caches for all slots.
 TEST(Slots, CountSharedWeightsOnceAndAllCaches) {
   const auto model = small_model(1);
-  for (const char* spec : {"medusa:adapter=@medusa", "eagle:adapter=@eagle", "bita:adapter=@bita",
-                           "sps:draft=trained,adapter=@draft", "falcon:adapter=@falcon"}) {
+  for (const char* spec :
+       {"medusa:adapter=@medusa", "eagle:adapter=@eagle", "bita:adapter=@bita",
+        "pass:adapter=@pass", "sps:draft=trained,adapter=@draft", "falcon:adapter=@falcon"}) {
     const auto one = build_arm(arm_of(spec), model), four = build_arm(arm_of(spec), model, 256, 4);
     EXPECT_GT(one->extra_parameter_bytes(), 0u) << spec;
     EXPECT_EQ(four->extra_parameter_bytes(), one->extra_parameter_bytes()) << spec;

@@ -136,6 +136,9 @@ const char* const kArms[] = {
     "bita:adapter=@bita,tree=0+00,draft=best",
     "bita:adapter=@bita,tree=0+1+2+00,draft=drawn",
     "gated_lora:adapter=@gated_lora,tree=0+1+2+00,draft=drawn",
+    "pass:adapter=@pass,calls=two,look_ahead=2",
+    "pass:adapter=@pass,calls=one,look_ahead=2",
+    "pass:adapter=@pass,calls=two,draft=best,look_ahead=2",
     "space:adapter=@space,tree=0+1+2+00",
     "space:adapter=@space,k=1",
     "space:adapter=@space,tree=2+0+20",  // ranks with gaps, out of order: stored trees have them
@@ -157,6 +160,8 @@ const char* const kDrawingArms[] = {"sps:draft=layers:1,k=1",
                                     "falcon:adapter=@falcon,tree=0+1+00+01,draft=drawn",
                                     "bita:adapter=@bita,tree=0+1+2+00,draft=drawn",
                                     "gated_lora:adapter=@gated_lora,tree=0+1+2+00,draft=drawn",
+                                    "pass:adapter=@pass,calls=two,look_ahead=2",
+                                    "pass:adapter=@pass,calls=one,look_ahead=2",
                                     "space:adapter=@space,tree=0+1+2+00",
                                     "space:adapter=@space,tree=2+0+20"};
 constexpr double kCellLevel =
@@ -286,7 +291,8 @@ TEST(DistributionControl, RedrawingAfterARejectionIsSeen) {
        {"pld:k=2", "sps:draft=layers:1,k=2", "random trees of 5", "drawn trees",
         "self_spec:attention=1,mlp=none,k=2,threshold=0.2", "self_draft:branches=2,length=3,gram=2",
         "medusa:adapter=@medusa,tree=0+1+00,draft=best",
-        "eagle:adapter=@eagle,tree=0+1+00+01,draft=drawn"}) {
+        "eagle:adapter=@eagle,tree=0+1+00+01,draft=drawn",
+        "pass:adapter=@pass,calls=two,look_ahead=2"}) {
     const auto method = arm_by_name(arm, model);
     auto* speculative = dynamic_cast<methods::SpeculativeMethod*>(method.get());
     ASSERT_NE(speculative, nullptr);

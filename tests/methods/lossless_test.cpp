@@ -368,7 +368,7 @@ TEST(TwoTokens, TreesAndNoiseGivePlainDecodingsTokens) {
        {"pld:k=4,match=recent,candidates=4", "medusa:adapter=@medusa,draft=best",
         "medusa:adapter=@medusa,draft=drawn", "medusa:adapter=@medusa,draft=matched",
         "eagle:adapter=@eagle", "eagle2:adapter=@eagle,k=3,levels=8,total=20",
-        "falcon:adapter=@falcon,tree=falcon_llama", "bita:adapter=@bita",
+        "falcon:adapter=@falcon,tree=falcon_llama", "bita:adapter=@bita", "pass:adapter=@pass",
         "sps:draft=layers:1,k=3,verify=match", "sps:draft=layers:1,k=3,verify=rejection",
         "sps:draft=trained,adapter=@draft,k=3,verify=gumbel"})
     arms.push_back(arm_of(spec));

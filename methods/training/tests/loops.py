@@ -2,8 +2,8 @@
 from training import __main__ as command
 from training import trainer
 
-ALL = ["medusa", "eagle", "eagle3", "falcon", "draft", "bita", "gated_lora", "space"]
-MASKS = ["bita", "gated_lora", "space"]
+ALL = ["medusa", "eagle", "eagle3", "falcon", "draft", "bita", "gated_lora", "pass", "space"]
+MASKS = ["bita", "gated_lora", "pass", "space"]
 SMALLER = ("--recipe", "paper", "--batch", "4")  # than the papers' batches
 
 

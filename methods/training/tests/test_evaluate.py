@@ -2,8 +2,10 @@
 import pytest
 import torch
 
-from training import evaluate
+from training import __main__ as command
+from training import adapter, evaluate
 from training.drafters import draft, eagle, falcon, losses, medusa
+from training.tests.loops import arguments
 
 
 def one_hot(tokens, size):
@@ -155,3 +157,36 @@ def test_a_question_is_in_one_half():
     assert tree["paths"][0] == "0" and result["tree_tau"]["8"] == 1.0
     mixed, _ = evaluate.score([good, good, bad, bad])
     assert mixed["tree_tau"]["8"] > 1.0
+
+
+def test_two_calls_by_hand():
+    """Bases 0, 4 and 6 draft: 1 + 2 + 1, 1 + 0 + 1 and 1 + 1 tokens of 2 forwards each; the last
+    text ends with a forward that drafts for nothing."""
+    assert evaluate.two_calls_tau([[2, 9, 9, 9, 0, 9, 1, 9]]) == pytest.approx(8 / 6)
+    assert evaluate.two_calls_tau([[0, 9, 5]]) == pytest.approx(3 / 3)
+    assert evaluate.two_calls_tau([[3, 0, 0, 0, 0], [0, 0]]) == pytest.approx(7 / 4)
+    assert evaluate.two_calls_tau([]) == 0.0
+
+
+def test_a_chains_chances_are_those_of_the_bases_it_visits():
+    """Base 0 is right twice and goes on at 3, where the first choice is wrong, then at 4."""
+    ranks = torch.tensor([[0, 0, 1], [0, 0, 0], [0, 0, 0], [2, 0, 0], [0, 5, 0]])
+    other = torch.tensor([[0, 0, 0]])
+    paths = [evaluate.paths_of(r) for r in (ranks, other)]
+    assert evaluate.chain_paths(paths, 3) == [((0,), 0.75), ((0, 0), 0.5), ((0, 0, 0), 0.25)]
+    tree = evaluate.score([ranks, other], [0, 0], chain_only=True)[1]
+    assert tree == {"paths": ["0", "00", "000"], "gain": [0.75, 0.5, 0.25]}
+    assert "1" in evaluate.score([ranks, ranks + 1], [0, 0])[1]["paths"]
+
+
+def test_pass_trains_embeddings_alone_and_stores_a_chain(world, tmp_path, capsys):
+    assert command.main(arguments(world, "pass", tmp_path, "--updates", "3")) == 0
+    stored, metadata = adapter.read(tmp_path / "pass.safetensors")
+    assert set(stored) == {"mask_embed", "draft_vocab"} and stored["mask_embed"].shape[0] == 4
+    assert metadata["tree"]["paths"] == ["0", "00", "000", "0000"]
+    assert metadata["tree"]["gain"] == sorted(metadata["tree"]["gain"], reverse=True)
+    accept = metadata["training"]["acceptance"]
+    assert 1 <= accept["two_calls_tau"] <= 3 and metadata["training"]["unit"] == "look-ahead rows"
+    card = (tmp_path / "pass.md").read_text()
+    assert f"drafted in a forward of its own | {accept['two_calls_tau']:.3f} |" in card
+    assert "two_calls_tau" in capsys.readouterr().out

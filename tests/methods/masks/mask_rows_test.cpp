@@ -1,5 +1,5 @@
-// SPACE, BiTA and gated adapters: the rows of a step against the papers' definitions, drafts that
-// know the text by heart, and what must be refused.
+// SPACE, BiTA, gated adapters and PaSS: the rows of a step against the papers' definitions, drafts
+// that know the text by heart, and what must be refused.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,72 +12,19 @@
 #include "methods/masks/tuned_target.h"
 #include "tests/methods/support/adapters.h"
 #include "tests/methods/support/corpora.h"
-#include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/harness.h"
+#include "tests/methods/support/known_masks.h"
 
 namespace evalrun::tests::mask_rows_test {
 namespace {
 
-constexpr int kIds = 32;  // also the width of small_model(): token t is the direction t
-
-LogitTable counting() {
-  return [](std::span<const int32_t> context, std::span<float> logits) {
-    std::fill(logits.begin(), logits.end(), 0.0f);
-    logits[static_cast<size_t>((context.back() + 1) % kIds)] = 1;
-  };
-}
-
-// Masks that know the text: the one in the slot of token x gives the token after it, `off` places
-// further. With distinct masks, mask j must stand in place j.
-FakeSession::MaskTable knowing(bool distinct, int off) {
-  return [=](std::span<const int32_t> context, int place, int embedding, std::span<float> state) {
-    EXPECT_EQ(embedding, distinct ? place - 1 : 0);
-    state[static_cast<size_t>((context.back() + place + 1 + off) % kIds)] = 1;
-  };
-}
-
-std::string written(const std::string& name, const AdapterFile& file) {
-  static const TempFolder folder;
-  const std::string path = folder.file(name + ".safetensors");
-  file.write(path);
-  return path;
-}
-
-// Masks and, where the method has them, a prefix or updates of zeros; states are logits.
-std::string mask_adapter(const std::string& method, int masks, bool distinct) {
-  const auto model = small_model(1, kIds);
-  AdapterFile file;
-  file.matrix("mask_embed", distinct ? masks : 1, kIds);
-  std::vector<float> same(kIds * kIds);
-  for (size_t i = 0; i < kIds; ++i) same[i * kIds + i] = 1;
-  file.matrix("lm_head.weight", kIds, kIds, same);
-  file.metadata = adapter_metadata(method, *model, fmt::format(R"({{"masks": {}}})", masks));
-  return written(fmt::format("{}-{}-{}", method, masks, distinct), file);
-}
-
-struct SeenRows {
-  std::vector<engine::Row> rows;
-  int length;
-};
-
-struct Watched {
-  std::vector<SeenRows> steps;  // the prompt's last row left out
-  results::TurnRecord turn;
-};
-
-Watched watch(const std::string& spec, FakeSession::MaskTable masks, int max_new) {
-  FakeSession session(kIds, 4000, counting());
-  session.set_masks(kIds, std::move(masks));
-  Watched seen;
-  session.watch = [&](const engine::ForwardRequest& request) {
-    seen.steps.push_back({{request.rows.begin(), request.rows.end()}, session.length(0)});
-  };
-  const auto method = build_method(spec, small_model(1, kIds));
-  Turn turn{{3, 4, 5}, 0, max_new};
-  seen.turn = run(*method, session, turn);
-  seen.steps.erase(seen.steps.begin());
-  return seen;
-}
+using known_masks::kIds;
+using known_masks::knowing;
+using known_masks::linear_costs;
+using known_masks::mask_adapter;
+using known_masks::watch;
+using known_masks::Watched;
+using known_masks::written;
 
 struct MaskOracle {
   const char* name;
@@ -136,7 +83,9 @@ INSTANTIATE_TEST_SUITE_P(
                     MaskOracle{"bita_triangle", "bita", "tree=upper-triangle:5", 3, true, 3, 52},
                     MaskOracle{"bita_full", "bita", "tree=full:2", 3, true, 3, 60},
                     MaskOracle{"bita_chain", "bita", "tree=full:1", 3, true, 3, 16},
-                    MaskOracle{"bita_4", "bita", "tree=efficient:5", 4, true, 4, 105}),
+                    MaskOracle{"bita_4", "bita", "tree=efficient:5", 4, true, 4, 105},
+                    MaskOracle{"pass_4", "pass", "calls=one", 4, true, 4, 25},
+                    MaskOracle{"pass_2_of_4", "pass", "calls=one,look_ahead=2", 4, true, 2, 9}),
     [](const auto& oracle) { return std::string(oracle.param.name); });
 
 // With one group, masks before the stop are void, and a whole match leaves none: the paper's
@@ -257,16 +206,6 @@ methods::MaskOptions plan_options(const std::string& spec) {
   return methods::mask_plan_parameters().of(methods::parse_method(spec).params);
 }
 
-engine::RowCostTable linear_costs(double per_row) {
-  engine::RowCostTable table;
-  for (const int n : {1, 2, 64}) {
-    engine::RowCost cost;
-    cost.rows = n, cost.ms = 1 + per_row * (n - 1);
-    table.rows.push_back(cost);
-  }
-  return table;
-}
-
 // Free rows: everything. Expensive ones: a short chain with few groups, and one more step for the
 // rest.
 TEST(MaskPlan, FollowsWhatRowsCost) {
@@ -297,19 +236,6 @@ TEST(MaskPlan, FollowsWhatRowsCost) {
   const methods::MaskPlan short_masks = plan_at(1e-9, "bita:masks=1");
   EXPECT_EQ(short_masks.tree.depth(), 1);
 }
-
-template <typename F>
-std::string message_of(const F& f) {
-  try {
-    f();
-  } catch (const base::Error& e) {
-    return e.message() + " | " + e.hint();
-  }
-  return "nothing was thrown";
-}
-#define EXPECT_MESSAGE(expression, part)                                   \
-  EXPECT_NE(message_of([&] { expression; }).find(part), std::string::npos) \
-      << message_of([&] { expression; })
 
 TEST(MaskMethods, RefuseWhatDoesNotFit) {
   const auto model = small_model(1, kIds);

@@ -150,6 +150,9 @@ AdapterFile random_adapter(const std::string& kind, const engine::Model& target,
     for (int l = 0; l < c.n_layers; ++l)
       random.bank(l, 5, kind == "bita" ? c.kv_dim() : c.n_heads * c.head_dim);
     file.metadata = adapter_metadata("bita", target, R"({"masks": 3})");
+  } else if (kind == "pass") {
+    random.masks(4, d);
+    file.metadata = adapter_metadata("pass", target, R"({"masks": 4})");
   } else if (kind == "gated_lora" || kind == "space_tuned") {
     random.masks(3, d);
     for (int l = 0; l < c.n_layers; ++l) random.low_rank(l, c, 3);

@@ -31,9 +31,9 @@ std::map<std::string, std::string> adapter_metadata(const std::string& method,
 
 // Random weights: kinds medusa, eagle, eagle3, falcon (k = 2, fc), falcon3 (k = 3, two layers, per
 // token), falcon_recurrent, draft, bita (three masks, five prefix tokens), bita_heads (a prefix for
-// every query head), eagle_stored (with a stored tree), gated_lora, space (one embedding for five
-// masks, nothing tuned), space_tuned. Over all ids of the target but 1, over both where there are
-// two.
+// every query head), pass (four embeddings), eagle_stored (with a stored tree), gated_lora, space
+// (one embedding for five masks, nothing tuned), space_tuned. Over all ids of the target but 1,
+// over both where there are two.
 AdapterFile random_adapter(const std::string& kind, const engine::Model& target, uint64_t seed);
 // The same as a file that lives as long as the process; made when it is first asked for.
 const std::string& random_adapter_path(const std::string& kind, const engine::Model& target);

@@ -41,7 +41,7 @@ methods::MethodSpec parse_with_files(std::string spec, const engine::Model& mode
   const int vocab = model.config().vocab_size;
   for (const std::string kind :
        {"medusa", "eagle3", "eagle_stored", "eagle", "falcon_recurrent", "falcon3", "falcon",
-        "draft", "bita_heads", "bita", "gated_lora", "space_tuned", "space"})
+        "draft", "bita_heads", "bita", "gated_lora", "pass", "space_tuned", "space"})
     if (const size_t at = spec.find("@" + kind); at != spec.npos)
       spec.replace(at, kind.size() + 1, random_adapter_path(kind, model));
   for (const std::string kind : {"suffixes", "ngrams"})
@@ -61,6 +61,7 @@ std::string first_arm(const std::string& name) {
       {"falcon", "adapter=@falcon"},
       {"bita", "adapter=@bita"},
       {"gated_lora", "adapter=@gated_lora"},
+      {"pass", "adapter=@pass"},
       {"space", "adapter=@space"},
       {"suffix", "nodes=12"},
       {"sam", "k=10"},
@@ -172,6 +173,9 @@ const std::vector<std::string> kShapes = {
     "bita:adapter=@bita,tree=straightforward",
     "bita:adapter=@bita,tree=chain:2,groups=1",
     "gated_lora:adapter=@gated_lora,tree=0+00+1+01,groups=2",
+    "pass:adapter=@pass,calls=two,look_ahead=3",
+    "pass:adapter=@pass,calls=one,look_ahead=2",
+    "pass:adapter=@pass,calls=two,draft=best,look_ahead=1",
     "space:adapter=@space,k=1,draft=best",
     "space:adapter=@space,k=3,accept_scale=0.6",
     "space:adapter=@space,tree=upper-triangle:4,masks=3,draft=best"};

@@ -81,6 +81,7 @@ TEST_F(ClaimedTest, OnlyTheSameMethodAndDataMeet) {
   EXPECT_EQ(published_names("recycling"), std::vector<std::string>{"token_recycling"});
   EXPECT_EQ(published_names("suffix"), std::vector<std::string>{"suffix_decoding"});
   EXPECT_THAT(published_names("gated_lora"), IsEmpty());
+  EXPECT_THAT(published_names("pass"), IsEmpty());
 }
 
 TEST_F(ClaimedTest, PartsOfADataSetMeetCategories) {
