@@ -106,7 +106,7 @@ SessionOptions resolve_options(SessionOptions options, WeightFormat format,
     throw base::usage_error(
         fmt::format("--kv-dtype {} is not for device '{}': with {} weights its cache is {}",
                     o.kv_dtype, o.device, name_of(format), usual),
-        fmt::format("leave --kv-dtype out{}", o.kv_dtype == "int8"
+        fmt::format("leave --kv-dtype out{}", o.kv_dtype == "int8" || o.kv_dtype == "int4"
                                                   ? ", or compute on the CPU: --device cpu"
                                                   : ", or choose other weights with --dtype"));
   check_pool(o);

@@ -30,8 +30,9 @@ struct SessionOptions {
   // Gives up equal bits across instruction sets where that is faster; a row's bits still depend on
   // the row alone. Only paths of one_isa_paths() have this.
   bool one_isa = false;
-  // Keys and values: "f32", "bf16" or "int8" (one scale per position and head); "" = float32 with
-  // f32 weights, bfloat16 otherwise. A GPU has the latter two only.
+  // Keys and values: "f32", "bf16", "int8" (one scale per position and head) or "int4" (scale and
+  // offset per position and head: engine/cpu/kernels/int4.h); "" = float32 with f32 weights,
+  // bfloat16 otherwise. A GPU has these two only.
   std::string kv_dtype;
   bool measure_phases = false;
   // On a GPU: adds to device_time(). Two events around what is queued, no synchronisation.

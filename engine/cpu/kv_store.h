@@ -1,10 +1,12 @@
-// Key/value storage of the vector path, laid out for its kernels. T is float, uint16_t (bfloat16)
-// or int8_t (bytes, one scale per position and head: round_to_bytes). Rounded when written, also
-// the rows of the forward that computes them, so a row sees the same values whether its ancestors
-// are committed or not.
+// Key/value storage of the vector path, laid out for its kernels. T is float, uint16_t (bfloat16),
+// int8_t (bytes, one scale per position and head: round_to_bytes) or uint8_t (two codes of 4 bits,
+// scale and offset per position and head: kernels/int4.h). Rounded when written, also the rows of
+// the forward that computes them, so a row sees the same values whether its ancestors are committed
+// or not.
 //   K: blocks of 16 positions, [kv head][position / 16][head_dim][16]: a block is one column of a
 //   score tile. V: rows, [kv head][position][padded head_dim].
-//   Bytes are followed by their scales: 16 floats after a block of K, one after a row of V.
+//   Bytes and codes are followed by four bytes a position, its scale (Int4Steps of codes): 16 after
+//   a block of K, one after a row of V. Codes have half as many elements.
 // One store holds one layer: of all sequences, each in blocks of positions of its own
 // (CacheBlocks), or of the rows of a forward, position = row.
 #pragma once
@@ -16,7 +18,9 @@
 #include <type_traits>
 
 #include "engine/base/aligned.h"
+#include "engine/cpu/chunk_sums.h"
 #include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/int4.h"
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/model/weight_matrix.h"
 
@@ -28,9 +32,10 @@ class KvStore {
   void configure(int n_kv_heads, int head_dim) {
     heads_ = static_cast<size_t>(n_kv_heads);
     hd_ = static_cast<size_t>(head_dim);
-    padded_ = (hd_ + kLanes - 1) / kLanes * kLanes;
-    block_ = hd_ * kLanes + (kScaled ? kLanes * sizeof(float) : 0);
-    row_ = padded_ + (kScaled ? sizeof(float) : 0);
+    key_ = kCoded ? int4_key_bytes(hd_) : hd_;
+    value_ = kCoded ? int4_value_bytes(hd_) : (hd_ + kLanes - 1) / kLanes * kLanes;
+    block_ = key_ * kLanes + (kScaled ? kLanes * kScaleBytes : 0);
+    row_ = value_ + (kScaled ? kScaleBytes : 0);
   }
   // Room for `positions`; contents are kept only when the capacity does not change. `touched`: it
   // takes its memory now; otherwise as positions are written. What was never written is in no
@@ -85,37 +90,53 @@ class KvStore {
                            k_lane(h, first / kLanes * kLanes));
     else
       for (size_t p = first; p < first + static_cast<size_t>(n); ++p, k += ldk)
-        if constexpr (kScaled)
+        if constexpr (kCoded) {
+          uint8_t codes[kMostDims];
+          set_scale(k_scale(h, p), kernels.head_to_int4(k, static_cast<int>(hd_), codes));
+          pack_int4_key(codes, hd_, k_lane(h, p), kLanes);
+        } else if constexpr (kScaled) {
           set_scale(k_scale(h, p),
                     kernels.head_to_bytes(k, static_cast<int>(hd_), k_lane(h, p), kLanes));
-        else
+        } else {
           write_key(h, p, k);
+        }
   }
   // v: [n_kv_heads * head_dim] of one position.
   void write_values([[maybe_unused]] const Kernels& kernels, int position, const float* v) {
     const int n = static_cast<int>(hd_);
     for (size_t h = 0; h < heads_; ++h, v += hd_) {
       T* to = v_lane(h, static_cast<size_t>(position));
-      if constexpr (std::is_same_v<T, uint16_t>)
+      if constexpr (std::is_same_v<T, uint16_t>) {
         kernels.values_to_bf16(v, n, to);
-      else if constexpr (kScaled)
-        set_scale(to + padded_, kernels.head_to_bytes(v, n, to, 1));
-      else
+      } else if constexpr (kCoded) {
+        uint8_t codes[kMostDims];
+        set_scale(to + value_, kernels.head_to_int4(v, n, codes));
+        pack_int4_value(codes, hd_, to);
+      } else if constexpr (kScaled) {
+        set_scale(to + value_, kernels.head_to_bytes(v, n, to, 1));
+      } else {
         std::copy_n(v, n, to);
+      }
     }
   }
   void read(int position, float* k, float* v) const {
     for (size_t h = 0; h < heads_; ++h) {
       const T* kb = const_cast<KvStore*>(this)->k_lane(h, static_cast<size_t>(position));
       const T* vr = v_row(static_cast<int>(h), position);
-      float k_factor = 1, v_factor = 1;
-      if constexpr (kScaled) {
-        k_factor = scale(const_cast<KvStore*>(this)->k_scale(h, static_cast<size_t>(position)));
-        v_factor = scale(vr + padded_);
-      }
+      [[maybe_unused]] const T* k_at = nullptr;
+      if constexpr (kScaled)
+        k_at = const_cast<KvStore*>(this)->k_scale(h, static_cast<size_t>(position));
       for (size_t d = 0; d < hd_; ++d) {
-        k[h * hd_ + d] = widened(kb[d * kLanes]) * k_factor;
-        v[h * hd_ + d] = widened(vr[d]) * v_factor;
+        float &to_k = k[h * hd_ + d], &to_v = v[h * hd_ + d];
+        if constexpr (kCoded) {
+          to_k = int4_value(int4_key_code(kb, kLanes, d), scale<Int4Steps>(k_at));
+          to_v = int4_value(int4_value_code(vr, d), scale<Int4Steps>(vr + value_));
+        } else if constexpr (kScaled) {
+          to_k = widened(kb[d * kLanes]) * scale<float>(k_at);
+          to_v = widened(vr[d]) * scale<float>(vr + value_);
+        } else {
+          to_k = widened(kb[d * kLanes]), to_v = widened(vr[d]);
+        }
       }
     }
   }
@@ -160,25 +181,35 @@ class KvStore {
   using Values = base::UntouchedVector<T>;
   void write_key(size_t head, size_t position, const float* k) {
     T* to = k_lane(head, position);
-    if constexpr (kScaled)
+    if constexpr (kCoded) {
+      uint8_t codes[kMostDims];
+      set_scale(k_scale(head, position), round_to_int4(k, hd_, codes));
+      pack_int4_key(codes, hd_, to, kLanes);
+    } else if constexpr (kScaled) {
       set_scale(k_scale(head, position), round_to_bytes(k, hd_, to, kLanes));
-    else
+    } else {
       for (size_t d = 0; d < hd_; ++d) to[d * kLanes] = stored(k[d]);
+    }
   }
   void write_value(size_t head, size_t position, const float* v) {
     T* to = v_lane(head, position);
-    if constexpr (kScaled)
-      set_scale(to + padded_, round_to_bytes(v, hd_, to, 1));
-    else
+    if constexpr (kCoded) {
+      uint8_t codes[kMostDims];
+      set_scale(to + value_, round_to_int4(v, hd_, codes));
+      pack_int4_value(codes, hd_, to);
+    } else if constexpr (kScaled) {
+      set_scale(to + value_, round_to_bytes(v, hd_, to, 1));
+    } else {
       for (size_t d = 0; d < hd_; ++d) to[d] = stored(v[d]);
+    }
   }
   void copy_key(const KvStore& from, size_t head, size_t source, size_t position) {
     auto& there = const_cast<KvStore&>(from);
     const T* key = there.k_lane(head, source);
     T* to = k_lane(head, position);
-    for (size_t d = 0; d < hd_; ++d) to[d * kLanes] = key[d * kLanes];
+    for (size_t d = 0; d < key_; ++d) to[d * kLanes] = key[d * kLanes];
     if constexpr (kScaled)
-      std::memcpy(k_scale(head, position), there.k_scale(head, source), sizeof(float));
+      std::memcpy(k_scale(head, position), there.k_scale(head, source), kScaleBytes);
   }
   T* k_lane(size_t head, size_t position) {
     return k_.data() + (head * (capacity_ / kLanes) + position / kLanes) * block_ +
@@ -187,18 +218,28 @@ class KvStore {
   T* v_lane(size_t head, size_t position) {
     return v_.data() + (head * capacity_ + position) * row_;
   }
+  // Of what has scales.
   T* k_scale(size_t head, size_t position) {
-    return k_.data() + (head * (capacity_ / kLanes) + position / kLanes) * block_ + hd_ * kLanes +
-           position % kLanes * sizeof(float);
+    return k_.data() + (head * (capacity_ / kLanes) + position / kLanes) * block_ + key_ * kLanes +
+           position % kLanes * kScaleBytes;
   }
-  static void set_scale(T* at, float value) { std::memcpy(at, &value, sizeof value); }
-  static float scale(const T* at) {
-    float value;
+  template <typename S>
+  static void set_scale(T* at, S value) {
+    static_assert(sizeof value == kScaleBytes);
+    std::memcpy(at, &value, sizeof value);
+  }
+  template <typename S>
+  static S scale(const T* at) {
+    S value;
     std::memcpy(&value, at, sizeof value);
     return value;
   }
-  static constexpr bool kScaled = std::is_same_v<T, int8_t>;
-  size_t heads_ = 0, hd_ = 0, padded_ = 0, capacity_ = 0;
+  static constexpr bool kCoded = std::is_same_v<T, uint8_t>;
+  static constexpr bool kScaled = kCoded || std::is_same_v<T, int8_t>;
+  static constexpr size_t kScaleBytes = 4;
+  static constexpr size_t kMostDims = ChunkSums::kMaxWidth;  // Attention refuses wider heads
+  size_t heads_ = 0, hd_ = 0, capacity_ = 0;
+  size_t key_ = 0, value_ = 0;  // elements of a key, of a value with its padding
   size_t block_ = 0, row_ = 0;  // elements of a block of K, of a row of V, scales included
   Values k_, v_;
 };

@@ -8,6 +8,7 @@
 #include "engine/backend.h"
 #include "engine/base/error.h"
 #include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/int4.h"
 #include "engine/cpu/reference_products.h"
 #include "engine/row_program.h"
 #include "engine/sampling.h"
@@ -300,12 +301,19 @@ void ReferenceBackend::layer(int l, const ForwardPlan& plan, const ForwardReques
 Floats ReferenceBackend::stored(Floats v) const {
   if (kv_dtype_ == "bf16")
     for (float& x : v) x = rounded_bf16(x);
+  const size_t hd = static_cast<size_t>(c_.head_dim);
   if (kv_dtype_ == "int8") {
-    const size_t hd = static_cast<size_t>(c_.head_dim);
     std::vector<int8_t> q(hd);
     for (size_t at = 0; at < v.size(); at += hd) {
       const float scale = cpu::round_to_bytes(v.data() + at, hd, q.data(), 1);
       for (size_t i = 0; i < hd; ++i) v[at + i] = static_cast<float>(q[i]) * scale;
+    }
+  }
+  if (kv_dtype_ == "int4") {
+    std::vector<uint8_t> codes(hd);
+    for (size_t at = 0; at < v.size(); at += hd) {
+      const cpu::Int4Steps steps = cpu::round_to_int4(v.data() + at, hd, codes.data());
+      for (size_t i = 0; i < hd; ++i) v[at + i] = cpu::int4_value(codes[i], steps);
     }
   }
   return v;

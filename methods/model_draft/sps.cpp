@@ -8,9 +8,10 @@
 //
 // draft=self is quantised self-speculation as in QuantSpec (Tiwari et al. 2025, arXiv 2502.10424):
 // weights of 4 bits draft for the same weights in more, and the draft's cache may have fewer bits,
-// too (draft_kv=int8; the paper has 4). There the draft reads the upper half of the target's own
-// cache. Here it has a session of its own, and computes the prompt a second time. The copy of the
-// weights is one for all arms of a run (engine/model/format_copy.h).
+// too (draft_kv=int8, or int4 as in the paper). There the draft reads the upper half of the
+// target's own cache. Here it has a session of its own, and computes the prompt a second time. What
+// differs in the rounding is in engine/cpu/kernels/int4.h. The copy of the weights is one for all
+// arms of a run (engine/model/format_copy.h).
 //
 // levels=pld: the draft model's own drafting is sped up by a look-up in the text, whose tokens it
 // verifies (methods/model_draft/draft_lookup.h). The drafts stay the same.
@@ -46,7 +47,7 @@ struct SpsOptions {
   double confidence = 0, entropy = 0;
   std::string draft = "file";
   engine::WeightFormat draft_dtype = engine::WeightFormat::kQ4;  // of draft=self
-  bool narrow_kv = false;                                        // of draft=self
+  std::string draft_kv;  // "" = as the target's, or as goes with the draft's weights
   double draft_temperature = 0;
   int k = 4, k_max = 20;
   int paths = 2;
@@ -75,13 +76,10 @@ int draft_layers(const std::string& text) {
 void check_options(const SpsOptions& options) {
   draft_layers(options.draft);
   if (options.draft == kSelf) return;
-  const SpsOptions defaults;
-  const char* given = options.draft_dtype != defaults.draft_dtype ? "draft_dtype"
-                      : options.narrow_kv                         ? "draft_kv"
-                                                                  : nullptr;
-  if (given != nullptr)
+  if (options.draft_dtype != SpsOptions().draft_dtype)
     throw base::usage_error(
-        fmt::format("sps: parameter '{}' is of draft=self, but draft is {}", given, options.draft),
+        fmt::format("sps: parameter 'draft_dtype' is of draft=self, but draft is {}",
+                    options.draft),
         "leave it out, or add draft=self; weights of a model given with --draft PATH are computed "
         "as --draft-dtype says");
 }
@@ -130,22 +128,25 @@ std::shared_ptr<const engine::Model> narrow_copy(const SpsOptions& options,
                     "is not narrower than the target's {} ({} bits)",
                     engine::name_of(options.draft_dtype), engine::name_of(target.format()), bits),
         narrower_than(bits));
-  const bool on_gpu = engine::is_gpu(context.session.device);
-  if (on_gpu && options.narrow_kv)
-    throw base::usage_error(
-        fmt::format("sps: draft_kv=int8 is not for device '{}': a cache there has the type that "
-                    "goes with its weights",
-                    context.session.device),
-        "leave draft_kv out, or compute on the CPU: --device cpu");
   // On a GPU a session has one thread, but loading has them all.
-  return engine::copy_in_format(target, options.draft_dtype,
-                                on_gpu ? 0 : context.session.n_threads);
+  return engine::copy_in_format(
+      target, options.draft_dtype,
+      engine::is_gpu(context.session.device) ? 0 : context.session.n_threads);
 }
 
-// Keys and values of the copy. A GPU has one type for each format of weights.
-std::string kv_of_copy(const SpsOptions& options, const MethodBuildContext& context) {
-  if (engine::is_gpu(context.session.device)) return "";
-  if (options.narrow_kv) return "int8";
+// Keys and values of the draft. A GPU has one type for each format of weights.
+std::string kv_of_draft(const SpsOptions& options, const MethodBuildContext& context) {
+  const bool on_gpu = engine::is_gpu(context.session.device);
+  if (on_gpu && !options.draft_kv.empty())
+    throw base::usage_error(
+        fmt::format("sps: draft_kv={} is not for device '{}': a cache there has the type that "
+                    "goes with its weights",
+                    options.draft_kv, context.session.device),
+        "leave draft_kv out, or compute on the CPU: --device cpu");
+  if (!options.draft_kv.empty()) return options.draft_kv;
+  if (options.draft == "trained") return "";
+  if (options.draft != kSelf) return context.session.kv_dtype;
+  if (on_gpu) return "";
   return engine::resolve_options(context.session, context.target->format()).kv_dtype;
 }
 
@@ -250,9 +251,10 @@ std::map<std::string, std::string> vocabulary_settings(const SpsOptions& options
 
 std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuildContext& context) {
   ModelDrafter::Options drafting;
-  const bool trained = options.draft == "trained";
+  engine::SessionOptions session = context.session;
+  session.kv_dtype = kv_of_draft(options, context);
   std::shared_ptr<const engine::Model> draft;
-  if (trained) {
+  if (options.draft == "trained") {
     TrainedDraft opened =
         open_trained_draft(*open_adapter("draft", options.adapter, context).reader, *context.target,
                            options.adapter.format);
@@ -270,10 +272,7 @@ std::unique_ptr<Drafter> sps_drafter(const SpsOptions& options, const MethodBuil
       draft_foreign(options.vocab, context.target, draft, drafting);
     drafting.extra_weights = draft_layers(options.draft) == 0 ? draft->weight_bytes() : 0;
   }
-  engine::SessionOptions session = context.session;
   session.n_sequences = drafting.slots = context.slots;
-  if (trained) session.kv_dtype.clear();
-  if (options.draft == kSelf) session.kv_dtype = kv_of_copy(options, context);
   // Another tokenizer may need more tokens for the same text, or many more, so that no pool made
   // for the target's would be sure to have room.
   if (drafting.foreign != nullptr) {
@@ -308,8 +307,10 @@ Parameters<SpsOptions> sps_parameters() {
       .choice("draft_dtype", &Shape::draft_dtype,
               {{"q4", engine::WeightFormat::kQ4}, {"int8", engine::WeightFormat::kInt8}},
               "weights of draft=self; fewer bits than the target's")
-      .choice("draft_kv", &Shape::narrow_kv, {{"same", false}, {"int8", true}},
-              "keys and values of draft=self: as the target's, or int8 (CPU)")
+      .choice(
+          "draft_kv", &Shape::draft_kv, {{"same", ""}, {"int8", "int8"}, {"int4", "int4"}},
+          "keys and values of the draft: as the target's (of draft=trained as its weights'), or "
+          "8 or 4 bits with a scale per position and head (CPU)")
       .add("draft_temperature", &Shape::draft_temperature, {0, 100},
            "temperature of the draft when sampling; 0 = the target's")
       .add("entropy", &Shape::entropy, {0, 100},

@@ -157,7 +157,7 @@ void register_storage(const std::string& storage) {
         benchmark::RegisterBenchmark(("attention/" + storage + "/" + isa).c_str(),
                                      [k = &kernels](benchmark::State& s) { attention<T>(s, *k); });
     b->ArgNames({"rows", "positions"})->Unit(benchmark::kMicrosecond);
-    for (const int positions : {512, 1024, 4096})
+    for (const int positions : {512, 1024, 2048, 4096, 8192})
       for (const int rows : {1, 16, 256}) b->Args({rows, positions});
   }
 }
@@ -168,6 +168,7 @@ int main(int argc, char** argv) {
   register_storage<float>("f32");
   register_storage<uint16_t>("bf16");
   register_storage<int8_t>("int8");
+  register_storage<uint8_t>("int4");
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

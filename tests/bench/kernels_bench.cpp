@@ -4,8 +4,8 @@
 //                                              exceed the caches
 //   scores, weighted_sum/<type>/<isa>/queries:<n>   one attention chunk of 128 positions, 64 wide
 //   softmax_chunk, merge/<isa>                      of a block of 24 queries
-//   rms_norm, silu_mul, rotate, values_to_bf16, head_to_bytes, round_int, round_int_for_k,
-//   track_max/<isa>                                 of a row
+//   rms_norm, silu_mul, rotate, values_to_bf16, head_to_bytes, head_to_int4, round_int,
+//   round_int_for_k, track_max/<isa>                of a row
 //   keys_to_bf16_<rows>/<isa>                       one head of so many rows
 // Each case first checks its result, to the bit: products against the definition, the rest against
 // the portable kernels (which the tests compare with the definition). A wrong one is skipped with
@@ -240,6 +240,11 @@ void register_all() {
                             *to = f.head_to_bytes(x.data(), kHead,
                                                   reinterpret_cast<int8_t*>(to + 1), 1);
                           }});
+    add("head_to_int4", {1 + kHead / 4, kHead * 4.0, 0, [](const Kernels& f, float* to) {
+                           const cpu::Int4Steps steps =
+                               f.head_to_int4(x.data(), kHead, reinterpret_cast<uint8_t*>(to + 1));
+                           std::memcpy(to, &steps, sizeof steps);
+                         }});
     add("softmax_chunk", {kBlock * (cpu::kChunk + 2), kBlock * cpu::kChunk * 4.0,
                           kBlock * cpu::kChunk, [](const Kernels& f, float* to) {
                             static const std::vector<int> all(kBlock, cpu::kChunk);

@@ -150,7 +150,11 @@ TEST(SessionOptionsOnAGpu, TheCacheHasTheTypeOfTheWeights) {
   EXPECT_THAT(refusal([&] { resolved("f32", WeightFormat::kBf16); }),
               AllOf(HasSubstr("with bf16 weights its cache is bf16"), Not(HasSubstr("cpu"))));
   EXPECT_THAT(refusal([&] { resolved("bf16", WeightFormat::kF32); }), HasSubstr("f32 weights"));
-  EXPECT_THAT(refusal([&] { resolved("int4", WeightFormat::kF32); }), HasSubstr("int4"));
+  EXPECT_THAT(refusal([&] { resolved("int4", WeightFormat::kQ4); }),
+              AllOf(HasSubstr("--kv-dtype int4 is not for device 'cuda:0'"),
+                    HasSubstr("with q4 weights its cache is bf16"), HasSubstr("--device cpu")));
+  EXPECT_THAT(refusal([&] { resolved("int2", WeightFormat::kF32); }),
+              AllOf(HasSubstr("unknown format 'int2'"), HasSubstr("int4")));
   EXPECT_EQ(resolve_options(options("cpu", "int8"), WeightFormat::kF32, three()).kv_dtype, "int8");
 }
 

@@ -18,7 +18,7 @@ std::unique_ptr<Session> small_session(int max_tokens = 64, int sequences = 1) {
 TEST(Session, RefusesACacheOrBitsItDoesNotHave) {
   const auto model = make_random_model(small_config(), 1);
   SessionOptions o;
-  o.kv_dtype = "int4";
+  o.kv_dtype = "int2";
   EXPECT_THROW(Session::create(model, o), base::Error);
   o.kv_dtype = "", o.one_isa = true, o.isa = "portable";  // the same bits as everywhere
   EXPECT_THROW(Session::create(model, o), base::Error);
@@ -32,6 +32,14 @@ TEST(Session, CacheOfBytesIsNearlyAQuarter) {
   auto floats = open(model, Path{"", WeightFormat::kF32, "f32"}, 1, 512);
   EXPECT_EQ(floats->kv_bytes(), 512u * 2 * 2 * 32 * 4);  // tokens, layers, k and v, values, size
   EXPECT_EQ(bytes->kv_bytes(), 512u * 2 * 2 * (32 + 2 * 4));  // a scale per head
+}
+
+TEST(Session, CacheOfCodesIsNearlyAnEighth) {
+  ModelConfig c = small_config();
+  c.head_dim = 64;
+  auto codes = open(make_random_model(c, 1), Path{"", WeightFormat::kF32, "int4"}, 1, 512);
+  // Tokens, layers, k and v, heads: 32 bytes, and scale and offset.
+  EXPECT_EQ(codes->kv_bytes(), 512u * 2 * 2 * 2 * (32 + 4));
 }
 
 TEST(Session, RefusesPathsThatAreNotPaths) {
@@ -128,7 +136,7 @@ TEST(Session, TooLargeACacheIsRefusedBeforeAllocating) {
   }
 }
 
-// Keys and values of a token: a byte each, and a float per head.
+// Keys and values of a token: a byte each, or half of one, and four bytes per head.
 TEST(Session, TheNeedOfACacheOfBytesIsCountedAsItIs) {
   SessionOptions o;
   o.max_tokens = 2'000'000'000;
@@ -150,6 +158,8 @@ TEST(Session, TheNeedOfACacheOfBytesIsCountedAsItIs) {
   EXPECT_EQ(needed("f32"), base::format_bytes(o.max_tokens * (4 * floats + rope)));
   EXPECT_EQ(needed("int8"),
             base::format_bytes(o.max_tokens * ((1 + 4.0 / c.head_dim) * floats + rope)));
+  EXPECT_EQ(needed("int4"),
+            base::format_bytes(o.max_tokens * ((0.5 + 4.0 / c.head_dim) * floats + rope)));
 }
 
 TEST(Session, SeveralModelsAtOnceDoNotDisturbEachOther) {

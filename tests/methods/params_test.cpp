@@ -90,8 +90,8 @@ TEST(ParseMethod, MessagesNameTheCulpritAndTheRemedy) {
   EXPECT_THAT(parse_error("sps:draft_dtype=int8"),
               AllOf(HasSubstr("parameter 'draft_dtype' is of draft=self, but draft is file"),
                     HasSubstr("--draft-dtype")));
-  EXPECT_THAT(parse_error("sps:draft=layers:2,draft_kv=int8"),
-              HasSubstr("parameter 'draft_kv' is of draft=self, but draft is layers:2"));
+  EXPECT_THAT(parse_error("sps:draft=self,draft_kv=q4"),
+              AllOf(HasSubstr("draft_kv"), HasSubstr("same, int8, int4")));
 }
 
 TEST(ParseMethod, ParametersSayWhetherASecondModelDrafts) {

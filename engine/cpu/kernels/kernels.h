@@ -25,6 +25,7 @@
 #include <span>
 #include <string_view>
 
+#include "engine/cpu/kernels/int4.h"
 #include "engine/model/weight_matrix.h"
 
 namespace evalrun::engine::cpu {
@@ -135,15 +136,19 @@ struct Kernels {
   void (*keys_to_bf16)(const float* k, int ldk, int n, int head_dim, int lane, uint16_t* block);
   // One head as bytes, q[i * stride]; its scale (round_to_bytes in arith.h).
   float (*head_to_bytes)(const float* x, int n, int8_t* q, int stride);
+  // One head in 4 bits: a code for each of n values; what they are read with (round_to_int4).
+  Int4Steps (*head_to_int4)(const float* x, int n, uint8_t* codes);
 
-  // Attention over keys and values of float32, bfloat16 or bytes with scales (KvStore); widened,
-  // then float32 arithmetic.
+  // Attention over keys and values of float32, bfloat16, bytes with scales or codes of 4 bits
+  // (KvStore); widened, then float32 arithmetic.
   // s[q][16 b + lane] = scale * sum_d q[q][d] * k[b][d][lane]; k in blocks of 16 positions [d][16].
   void (*scores_f32)(const float* q, int ldq, int n_q, const float* k_blocks, int n_blocks,
                      int head_dim, float scale, float* s, int lds);
   void (*scores_bf16)(const float* q, int ldq, int n_q, const uint16_t* k_blocks, int n_blocks,
                       int head_dim, float scale, float* s, int lds);
   void (*scores_int8)(const float* q, int ldq, int n_q, const int8_t* k_blocks, int n_blocks,
+                      int head_dim, float scale, float* s, int lds);
+  void (*scores_int4)(const float* q, int ldq, int n_q, const uint8_t* k_blocks, int n_blocks,
                       int head_dim, float scale, float* s, int lds);
   // One chunk of n_q queries, kChunk scores each: those of query q are at [lo, hi[q]). On return
   // p = exp(s - max) there, and each query's maximum and the sum of its p. A query without scores,
@@ -155,6 +160,8 @@ struct Kernels {
   void (*weighted_sum_bf16)(const float* p, int ldp, int n_q, const uint16_t* v, int ldv, int n,
                             int width, float* acc, int lda);
   void (*weighted_sum_int8)(const float* p, int ldp, int n_q, const int8_t* v, int ldv, int n,
+                            int width, float* acc, int lda);
+  void (*weighted_sum_int4)(const float* p, int ldp, int n_q, const uint8_t* v, int ldv, int n,
                             int width, float* acc, int lda);
   // Running softmax of n_q queries: weighted sums [n_q][width], maxima and denominators of one more
   // chunk into out, m, l (merge_chunk in arith.h).

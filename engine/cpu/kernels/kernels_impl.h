@@ -5,10 +5,15 @@
 // a * b + c, operators + - * /, vmax(a, b) = a > b ? a : b, vmin, abs, exp2i(y, t) = bits(y) +
 // (bits(t) << 23), load_first(p, n), store_first(p, n, v), select_gt(a, b, x, y) = a > b ? x : y,
 // sum(v) = sum_lanes() of arith.h, largest(v) of the lanes, kTileQueries (most queries of an
-// attention tile: 6 or 2), tile_columns(queries) (its keys or values, in vectors).
+// attention tile: 6 or 2), tile_columns(queries) (its keys or values, in vectors). Of codes of 4
+// bits (int4.h) of_codes(p, shift): (p[lane] >> shift) & 15, and with code_values(steps) as a third
+// argument int4_value() of these. And widen_pairs(p, even, odd): of 16 pairs of bfloat16 the first
+// ones and the second ones.
+#include "engine/cpu/kernels/int4.h"
 
 namespace {
 
+using evalrun::engine::cpu::Int4Steps;
 using evalrun::engine::cpu::kChunk;
 using evalrun::engine::cpu::kLanes;
 
@@ -85,14 +90,83 @@ void add(float* x, const float* y, int n) {
     V::store_first(x + i, n - i, V::load_first(x + i, n - i) + V::load_first(y + i, n - i));
 }
 
-// Keys and values as bytes are followed by their scales (kv_store.h): 16 floats after a block of
-// keys, one after a row of values. An element is widened to float(q) * scale.
+// Keys and values as they are stored (kv_store.h), widened: one dimension of a block of 16 keys, 16
+// dimensions of a value. `KeyScale` is what all dimensions of a block share, `ValueScale` what all
+// of a value do. kTogether: so many dimensions of a key are read from the same bytes.
 template <typename T>
-constexpr bool kScaled = std::is_same_v<T, int8_t>;
-template <typename T>
-size_t key_block(int head_dim) {
-  return static_cast<size_t>(head_dim) * kLanes + (kScaled<T> ? kLanes * sizeof(float) : 0);
-}
+struct Stored {
+  static constexpr int kTogether = 1;
+  static size_t key_block(int head_dim) { return static_cast<size_t>(head_dim) * kLanes; }
+  struct KeyScale {};
+  static KeyScale key_scale(const T* /*block*/, int /*head_dim*/) { return {}; }
+  static V key(const T* block, int d, int /*part*/, const KeyScale& /*scale*/) {
+    return V::load(block + static_cast<size_t>(d) * kLanes);
+  }
+  struct ValueScale {};
+  static ValueScale value_scale(const T* /*row*/, int /*width*/) { return {}; }
+  static V value(const T* row, int d, int /*part*/, const ValueScale& /*scale*/) {
+    return V::load(row + d);
+  }
+};
+
+// Bytes are followed by their scales: 16 floats after a block of keys, one after a value.
+template <>
+struct Stored<int8_t> {
+  static constexpr int kTogether = 1;
+  static size_t key_block(int head_dim) {
+    return static_cast<size_t>(head_dim) * kLanes + kLanes * sizeof(float);
+  }
+  using KeyScale = V;
+  static V key_scale(const int8_t* block, int head_dim) {
+    return V::load(reinterpret_cast<const float*>(block + static_cast<size_t>(head_dim) * kLanes));
+  }
+  static V key(const int8_t* block, int d, int /*part*/, const V& scale) {
+    return V::load(block + static_cast<size_t>(d) * kLanes) * scale;
+  }
+  using ValueScale = V;
+  static V value_scale(const int8_t* row, int width) {
+    float scale;
+    __builtin_memcpy(&scale, row + width, sizeof scale);
+    return V::bcast(scale);
+  }
+  static V value(const int8_t* row, int d, int /*part*/, const V& scale) {
+    return V::load(row + d) * scale;
+  }
+};
+
+// Codes of 4 bits, two in a byte, are followed by Int4Steps (int4.h): 16 of them after a block of
+// keys, one after a value.
+template <>
+struct Stored<uint8_t> {
+  static constexpr int kTogether = 2;
+  static size_t key_bytes(int head_dim) {
+    return evalrun::engine::cpu::int4_key_bytes(static_cast<size_t>(head_dim)) * kLanes;
+  }
+  static size_t key_block(int head_dim) { return key_bytes(head_dim) + kLanes * sizeof(Int4Steps); }
+  struct KeyScale {
+    V scale, offset;
+  };
+  static KeyScale key_scale(const uint8_t* block, int head_dim) {
+    KeyScale s;
+    widen_pairs(reinterpret_cast<const std::byte*>(block + key_bytes(head_dim)), s.offset, s.scale);
+    return s;
+  }
+  static V key(const uint8_t* block, int d, int part, const KeyScale& s) {
+    return V::fma(V::of_codes(block + static_cast<size_t>(d / 2) * kLanes, 4 * part), s.scale,
+                  s.offset);
+  }
+  using ValueScale = V::CodeValues;
+  static ValueScale value_scale(const uint8_t* row, int width) {
+    Int4Steps steps;
+    __builtin_memcpy(&steps,
+                     row + evalrun::engine::cpu::int4_value_bytes(static_cast<size_t>(width)),
+                     sizeof steps);
+    return V::code_values(steps);
+  }
+  static V value(const uint8_t* row, int d, int part, const ValueScale& scale) {
+    return V::of_codes(row + d / 32 * 16, 4 * part, scale);
+  }
+};
 
 // f(first, Q) for all queries, in tiles of Q of them: an integral constant.
 template <typename F>
@@ -117,27 +191,28 @@ void score_tile(const float* q, int ldq, const T* k, int head_dim, V scale, floa
   for (int i = 0; i < Q; ++i)
 #pragma GCC unroll 8
     for (int b = 0; b < B; ++b) acc[i][b] = V::zero();
-  const size_t block = key_block<T>(head_dim);
-  [[maybe_unused]] V key_scale[B];
-  if constexpr (kScaled<T>)
+  using S = Stored<T>;
+  const size_t block = S::key_block(head_dim);
+  typename S::KeyScale key_scale[B];
 #pragma GCC unroll 8
-    for (int b = 0; b < B; ++b)
-      key_scale[b] = V::load(reinterpret_cast<const float*>(
-          k + static_cast<size_t>(b) * block + static_cast<size_t>(head_dim) * kLanes));
-  for (int d = 0; d < head_dim; ++d) {
-    V key[B];
+  for (int b = 0; b < B; ++b)
+    key_scale[b] = S::key_scale(k + static_cast<size_t>(b) * block, head_dim);
+  // Head dimensions are even.
+  for (int first = 0; first < head_dim; first += S::kTogether)
+#pragma GCC unroll 2
+    for (int part = 0; part < S::kTogether; ++part) {
+      const int d = first + part;
+      V key[B];
 #pragma GCC unroll 8
-    for (int b = 0; b < B; ++b) {
-      key[b] = V::load(k + static_cast<size_t>(b) * block + static_cast<size_t>(d) * kLanes);
-      if constexpr (kScaled<T>) key[b] = key[b] * key_scale[b];
+      for (int b = 0; b < B; ++b)
+        key[b] = S::key(k + static_cast<size_t>(b) * block, d, part, key_scale[b]);
+#pragma GCC unroll 8
+      for (int i = 0; i < Q; ++i) {
+        const V qd = V::bcast(q[static_cast<ptrdiff_t>(i) * ldq + d]);
+#pragma GCC unroll 8
+        for (int b = 0; b < B; ++b) acc[i][b] = V::fma(qd, key[b], acc[i][b]);
+      }
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < Q; ++i) {
-      const V qd = V::bcast(q[static_cast<ptrdiff_t>(i) * ldq + d]);
-#pragma GCC unroll 8
-      for (int b = 0; b < B; ++b) acc[i][b] = V::fma(qd, key[b], acc[i][b]);
-    }
-  }
 #pragma GCC unroll 8
   for (int i = 0; i < Q; ++i)
 #pragma GCC unroll 8
@@ -149,7 +224,7 @@ template <int Q, typename T>
 void score_rows(const float* q, int ldq, const T* k_blocks, int n_blocks, int head_dim, V scale,
                 float* s, int lds) {
   constexpr int kWide = V::tile_columns(Q);
-  const size_t block = key_block<T>(head_dim);
+  const size_t block = Stored<T>::key_block(head_dim);
   int b = 0;
   for (; b + kWide <= n_blocks; b += kWide)
     score_tile<Q, kWide>(q, ldq, k_blocks + static_cast<size_t>(b) * block, head_dim, scale,
@@ -201,9 +276,11 @@ void softmax_chunk(float* s, int n_q, int lo, const int* hi, float* max, float* 
   }
 }
 
+// Columns of 16 dimensions from dimension d on.
 template <int Q, int W, typename T>
-void weighted_sum_tile(const float* p, int ldp, const T* v, int ldv, [[maybe_unused]] int scale_at,
-                       int n, float* acc, int lda) {
+void weighted_sum_tile(const float* p, int ldp, const T* v, int ldv, int d, int width, int n,
+                       float* acc, int lda) {
+  using S = Stored<T>;
   V a[Q][W];
 #pragma GCC unroll 8
   for (int q = 0; q < Q; ++q)
@@ -212,16 +289,12 @@ void weighted_sum_tile(const float* p, int ldp, const T* v, int ldv, [[maybe_unu
       a[q][w] = V::load(acc + static_cast<ptrdiff_t>(q) * lda + w * kLanes);
   for (int j = 0; j < n; ++j) {
     const T* row = v + static_cast<size_t>(j) * static_cast<size_t>(ldv);
+    const auto scale = S::value_scale(row, width);
     V value[W];
+    // Tiles of several columns begin at an even one, so that the part is a constant.
 #pragma GCC unroll 8
-    for (int w = 0; w < W; ++w) value[w] = V::load(row + w * kLanes);
-    if constexpr (kScaled<T>) {
-      float scale;
-      __builtin_memcpy(&scale, row + scale_at, sizeof scale);
-      const V s = V::bcast(scale);
-#pragma GCC unroll 8
-      for (int w = 0; w < W; ++w) value[w] = value[w] * s;
-    }
+    for (int w = 0; w < W; ++w)
+      value[w] = S::value(row, d + w * kLanes, W > 1 ? w % 2 : d / kLanes % 2, scale);
 #pragma GCC unroll 8
     for (int q = 0; q < Q; ++q) {
       const V b = V::bcast(p[static_cast<ptrdiff_t>(q) * ldp + j]);
@@ -241,9 +314,8 @@ void weighted_sum_rows(const float* p, int ldp, const T* v, int ldv, int n, int 
   constexpr int kWide = V::tile_columns(Q);
   int d = 0;
   for (; d + kWide * kLanes <= width; d += kWide * kLanes)
-    weighted_sum_tile<Q, kWide>(p, ldp, v + d, ldv, width - d, n, acc + d, lda);
-  for (; d < width; d += kLanes)
-    weighted_sum_tile<Q, 1>(p, ldp, v + d, ldv, width - d, n, acc + d, lda);
+    weighted_sum_tile<Q, kWide>(p, ldp, v, ldv, d, width, n, acc + d, lda);
+  for (; d < width; d += kLanes) weighted_sum_tile<Q, 1>(p, ldp, v, ldv, d, width, n, acc + d, lda);
 }
 
 template <typename T>

@@ -24,13 +24,16 @@ constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
           values_to_bf16,
           keys_to_bf16,
           head_to_bytes,
+          head_to_int4,
           scores<float>,
           scores<uint16_t>,
           scores<int8_t>,
+          scores<uint8_t>,
           softmax_chunk,
           weighted_sum<float>,
           weighted_sum<uint16_t>,
           weighted_sum<int8_t>,
+          weighted_sum<uint8_t>,
           merge,
           track_max};
 }

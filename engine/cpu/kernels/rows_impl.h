@@ -86,6 +86,35 @@ float head_to_bytes(const float* x, int n, int8_t* q, int stride) {
   return !finite ? __builtin_nanf("") : nothing ? 0.0f : most / 127.0f;
 }
 
+// round_to_int4() of int4.h.
+Int4Steps head_to_int4(const float* x, int n, uint8_t* codes) {
+  alignas(64) float rest[kLanes];  // the last values; lanes that do not exist are the first value
+  const int full = n / kLanes * kLanes;
+  for (int j = 0; j < kLanes; ++j) rest[j] = full + j < n ? x[full + j] : x[0];
+  const auto vector = [&](int i) { return V::load(i < full ? x + i : rest); };
+  V low = V::bcast(x[0]), high = low, largest = V::zero(), poison = V::zero();
+  for (int i = 0; i < n; i += kLanes) {
+    const V v = vector(i);
+    low = V::vmin(v, low), high = V::vmax(v, high);
+    largest = V::vmax(V::abs(v), largest);
+    poison = V::fma(v, V::zero(), poison);
+  }
+  const bool fits =
+      V::sum(poison) == 0.0f && V::largest(largest) <= evalrun::engine::cpu::kInt4Most;
+  const Int4Steps steps =
+      fits ? evalrun::engine::cpu::int4_steps(-V::largest(V::zero() - low), V::largest(high))
+           : evalrun::engine::cpu::kInt4NotANumber;
+  const V offset = V::bcast(evalrun::engine::cpu::int4_offset(steps)),
+          inverse = V::bcast(evalrun::engine::cpu::int4_inverse(steps));
+  for (int i = 0; i < n; i += kLanes) {
+    const V code = fits ? (vector(i) - offset) * inverse : V::zero();
+    alignas(16) int8_t bytes[kLanes];
+    V::store_bytes(bytes, V::vmin(V::vmax(code, V::zero()), V::bcast(15.0f)));
+    for (int j = 0; j < kLanes && i + j < n; ++j) codes[i + j] = static_cast<uint8_t>(bytes[j]);
+  }
+  return steps;
+}
+
 // What products with K-quants need beside the integers of a row. Blocks are of 64 inputs, so groups
 // come in pairs; a sum is 32 * 127 at most.
 void add_for_k(int groups, const IntegerRow& to) {

@@ -40,6 +40,31 @@ struct V {
             _mm256_cvtepi32_ps(
                 _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8))))};
   }
+  // GCC makes one instruction of a shift by a constant, also where it is one only after a loop was
+  // unrolled.
+  typedef uint32_t Numbers __attribute__((vector_size(32)));
+  static __m256 codes8(const uint8_t* p, int shift) {
+    const auto bytes = reinterpret_cast<Numbers>(
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+    return _mm256_cvtepi32_ps(
+        _mm256_and_si256(reinterpret_cast<__m256i>(bytes >> shift), _mm256_set1_epi32(15)));
+  }
+  static V of_codes(const uint8_t* p, int shift) {
+    return {codes8(p, shift), codes8(p + 8, shift)};
+  }
+  struct CodeValues {
+    __m256 scale, offset;
+  };
+  static CodeValues code_values(uint32_t steps) {
+    const __m256i both = _mm256_set1_epi32(static_cast<int>(steps));
+    const __m256i scale = _mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xFFFF0000u)));
+    return {_mm256_castsi256_ps(scale), _mm256_castsi256_ps(_mm256_slli_epi32(both, 16))};
+  }
+  static V of_codes(const uint8_t* p, int shift, const CodeValues& values) {
+    const V codes = of_codes(p, shift);
+    return {_mm256_fmadd_ps(codes.a, values.scale, values.offset),
+            _mm256_fmadd_ps(codes.b, values.scale, values.offset)};
+  }
   static V of_half(const std::byte* p) {
     const auto* h = reinterpret_cast<const __m128i*>(p);
     return {_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1))};

@@ -26,6 +26,32 @@ struct V {
     return {_mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
   }
+  // One half of 16 bytes, the lower (shift 0) or the upper one (shift 4): codes of 4 bits. Of other
+  // bits there is anything: tables are looked up with the lowest four.
+  typedef uint32_t Numbers __attribute__((vector_size(64)));
+  static __m512i codes(const uint8_t* p, int shift) {
+    const auto bytes = reinterpret_cast<Numbers>(
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+    return reinterpret_cast<__m512i>(bytes >> shift);
+  }
+  static V each_code() {
+    return {_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
+  }
+  static V of_codes(const uint8_t* p, int shift) {
+    return {_mm512_permutexvar_ps(codes(p, shift), each_code().v)};
+  }
+  struct CodeValues {
+    __m512 of_code;  // [code]
+  };
+  static CodeValues code_values(uint32_t steps) {
+    const __m512i both = _mm512_set1_epi32(static_cast<int>(steps));
+    const __m512i scale = _mm512_and_si512(both, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
+    return {_mm512_fmadd_ps(each_code().v, _mm512_castsi512_ps(scale),
+                            _mm512_castsi512_ps(_mm512_slli_epi32(both, 16)))};
+  }
+  static V of_codes(const uint8_t* p, int shift, const CodeValues& values) {
+    return {_mm512_permutexvar_ps(codes(p, shift), values.of_code)};
+  }
   static V of_half(const std::byte* p) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
   }

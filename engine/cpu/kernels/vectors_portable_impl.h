@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/int4.h"
 #include "engine/cpu/kernels/product_kind.h"
 #include "engine/formats/dtype.h"
 #include "engine/model/weight_matrix.h"
@@ -34,6 +35,18 @@ struct V {
   }
   static V load(const int8_t* p) {
     return each([&](int i) { return static_cast<float>(p[i]); });
+  }
+  static V of_codes(const uint8_t* p, int shift) {
+    return each([&](int i) { return static_cast<float>(p[i] >> shift & 15); });
+  }
+  struct CodeValues {
+    float scale, offset;
+  };
+  static CodeValues code_values(evalrun::engine::cpu::Int4Steps steps) {
+    return {evalrun::engine::cpu::int4_scale(steps), evalrun::engine::cpu::int4_offset(steps)};
+  }
+  static V of_codes(const uint8_t* p, int shift, const CodeValues& values) {
+    return fma(of_codes(p, shift), bcast(values.scale), bcast(values.offset));
   }
   static V of_half(const std::byte* p) {
     uint16_t h[16];

@@ -140,6 +140,10 @@ TEST(SpsSelf, TheTargetInFewerBitsDraftsAlmostAsItSpeaks) {
   const auto target = small_model(1);
   EXPECT_GT(accepted_by("sps:draft=self,draft_dtype=int8", target), 0.8);
   EXPECT_GT(accepted_by("sps:draft=self,draft_dtype=int8,draft_kv=int8", target), 0.8);
+  const double four_bit_cache =
+      accepted_by("sps:draft=self,draft_dtype=int8,draft_kv=int4", target);
+  EXPECT_GT(four_bit_cache, 0.6);
+  EXPECT_LT(four_bit_cache, 1) << "it is rounded";
   const double really_rounded = accepted_by("sps:draft=self", target);
   EXPECT_GT(really_rounded, 0.4);
   EXPECT_LT(really_rounded, 0.7);
@@ -164,6 +168,27 @@ TEST(SpsSelf, ArmsShareOneCopyAndCountIt) {
   EXPECT_EQ(&kept.sessions[0]->model(), copy.get());
   EXPECT_EQ(kept.sessions[0]->options().kv_dtype, "f32") << "as the target's";
   EXPECT_LT(narrow_cache->extra_kv_bytes(), method->extra_kv_bytes());
+  const auto narrowest = build_method("sps:draft=self,draft_kv=int4", target);
+  EXPECT_LT(narrowest->extra_kv_bytes(), narrow_cache->extra_kv_bytes());
+  EXPECT_EQ(narrowest->extra_parameter_bytes(), method->extra_parameter_bytes());
+}
+
+TEST(SpsBuild, EveryDraftMayHaveANarrowCache) {
+  const auto target = small_model(1), draft = small_model(2);
+  for (const char* spec : {"sps:draft_kv=int4", "sps:draft=layers:1,draft_kv=int4"}) {
+    const methods::MethodSpec parsed = methods::parse_method(spec);
+    const auto method = parsed.info->build(parsed.params, context_of(target, draft));
+    methods::KeptMemory kept;
+    method->add_kept(kept);
+    ASSERT_EQ(kept.sessions.size(), 1u) << spec;
+    EXPECT_EQ(kept.sessions[0]->options().kv_dtype, "int4") << spec;
+    const auto session = make_session(target);
+    EXPECT_EQ(session->options().kv_dtype, "f32") << "the target's is its own";
+    const Turn turn{{1, 2, 3}, 0, 60};
+    EXPECT_EQ(run(*method, *session, turn).tokens,
+              run(*build_method("ar", target), *session, turn).tokens)
+        << spec;
+  }
 }
 
 TEST(SpsSelf, RefusesADraftThatIsNotNarrower) {
@@ -185,6 +210,9 @@ TEST(SpsSelf, AGpuHasNoNarrowerCache) {
   context.session.device = "cuda:0";
   EXPECT_THAT(build_error("sps:draft=self,draft_kv=int8", context),
               AllOf(HasSubstr("draft_kv=int8 is not for device 'cuda:0'"), HasSubstr("cpu")));
+  for (const char* spec : {"sps:draft=self,draft_kv=int4", "sps:draft=layers:1,draft_kv=int4"})
+    EXPECT_THAT(build_error(spec, context),
+                AllOf(HasSubstr("draft_kv=int4 is not for device 'cuda:0'"), HasSubstr("cpu")));
 }
 
 // Target and draft as fixed distributions, independent of the context.

@@ -127,6 +127,8 @@ const std::vector<std::string> kShapes = {
     "sps:draft=trained,adapter=@draft,k=3,verify=gumbel",
     "sps:draft=self,draft_dtype=int8,k=5",
     "sps:draft=self,draft_kv=int8,k=3",
+    "sps:draft=self,draft_kv=int4,k=4",
+    "sps:draft=layers:1,draft_kv=int4,k=5",
     "sps:draft=layers:1,k=6,level_k=5,levels=pld",
     "sps:confidence=0.3,draft=self,k=6,levels=pld,verify=block",
     "self_spec:attention=none,mlp=0-1",
@@ -190,7 +192,7 @@ bool fits(const std::string& spec, const Value& value) {
   if (value == Value{"lstm", "recurrent"}) return has("@falcon_recurrent");
   if (spec.starts_with("sps") && (value.first == "dtype" || value.first == "any_target"))
     return has("draft=trained");
-  if (spec.starts_with("sps") && (value.first == "draft_dtype" || value.first == "draft_kv"))
+  if (spec.starts_with("sps") && value.first == "draft_dtype")
     return has("draft=self") || value.second != "int8";
   return true;
 }
