@@ -97,6 +97,9 @@ allowed_cores() {
   printf '%s\n' "$cores"
 }
 
+# Which they are, as taskset writes them: "0-3,8". No quota is in it.
+allowed_core_list() { awk '/^Cpus_allowed_list:/ {print $2}' /proc/self/status; }
+
 # Compiler processes at once: one per core, but each may need 1.2 GB.
 build_jobs() {
   local cores memory_mb by_memory limit

@@ -3,7 +3,16 @@
 
 llama_package=llama-cpp-python
 llama_version=0.3.36  # another version changes the anchor: every figure names it
+gguf_version=0.19.0  # the package that writes model files
 export llama_package llama_version
+
+# add_gguf PYTHON WHAT: the package gguf into a virtual environment. WHAT needs it.
+add_gguf() {
+  "$1" -c 'import gguf' 2>/dev/null && return
+  "$1" -m pip install --quiet --disable-pip-version-check "gguf==$gguf_version" ||
+    die 6 "pip could not install gguf $gguf_version (the reason is above)" \
+      "only $2 needs it; is there a network?"
+}
 
 cpu_flags() { grep -m 1 -E '^(flags|Features)' /proc/cpuinfo | cut -d: -f2 | tr -s ' ' '\n' | sort; }
 

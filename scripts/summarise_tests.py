@@ -107,6 +107,8 @@ def conditions(build, sanitizers=False, root=ROOT, env=os.environ):
         "no-cuda-build": not any(CUDA_COMPILER.search(cache.read_text()) for cache in build.glob("CMakeCache.txt")),
         "no-cuobjdump": not (shutil.which("cuobjdump") or (home / "tools/cuobjdump").exists()),
         "no-training-environment": not output_of(train, "-c", "import torch, pytest; print(1)"),
+        "no-gguf": not output_of(home / "servers/gguf/bin/python", "-c", "import gguf; print(1)"),
+        "no-lm-eval": not (home / "lm-eval/bin/lm_eval").exists(),
         "no-toolchains": not all(map(shutil.which, ("javac", "node", "go", "rustc", "g++"))),
     }
 

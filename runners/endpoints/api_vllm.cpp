@@ -2,17 +2,22 @@
 // with the prompt as ids, return_token_ids, and a cache_salt that no other request has, so that
 // none finds its prefix in the cache.
 //
-// Drafted and accepted tokens are counters of the whole server (GET /metrics): what they rise by
-// around a request is the request's while it is alone there. Whether it was is checked: the
-// server's generated tokens must rise by those of the answer, else there are no counts.
+// Drafted and accepted tokens are in the answer where the server was started with
+// --per-request-spec-decode-metrics, beside other clients' requests too. Else they are counters of
+// the whole server (GET /metrics): what they rise by around a request is the request's while it is
+// alone there. Whether it was is checked: the server's generated tokens must rise by those of the
+// answer, else there are no counts.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <random>
 
+#include "engine/base/json_fields.h"
 #include "runners/endpoints/apis.h"
 #include "runners/endpoints/completions_endpoint.h"
+#include "runners/endpoints/event_fields.h"
 #include "runners/endpoints/prometheus.h"
 
 namespace evalrun::runners {
@@ -38,7 +43,7 @@ class VllmEndpoint final : public CompletionsEndpoint {
             .counts_drafts = setup().tools.alone,
             .log_probs = true,
             .cache_off = true,
-            .verified = false};
+            .verified = true};
   }
 
  protected:
@@ -64,28 +69,67 @@ class VllmEndpoint final : public CompletionsEndpoint {
     return body;
   }
 
+  // "metrics" of the last event: times with --enable-per-request-metrics, drafts with
+  // --per-request-spec-decode-metrics.
+  void read_more(base::ObjectReader& event, ArrivingAnswer& answer) override {
+    const nlohmann::json* metrics = event.raw("metrics");
+    if (metrics == nullptr || metrics->is_null()) return;
+    EndpointCounts& counts = answer.reply.counts;
+    base::ObjectReader reader(*metrics, spec().url, "event.metrics");
+    counts.prompt_ms = read_ms(reader, "time_to_first_token_ms");
+    counts.decode_ms = read_ms(reader, "generation_time_ms");
+    const nlohmann::json* drafts = reader.raw("speculative_decoding");
+    if (drafts == nullptr || drafts->is_null()) return;
+    base::ObjectReader of_drafts(*drafts, spec().url, "event.metrics.speculative_decoding");
+    counts.drafts = read_count(of_drafts, "num_spec_steps");
+    counts.drafted = read_count(of_drafts, "num_draft_tokens");
+    counts.accepted = read_count(of_drafts, "num_accepted_draft_tokens");
+  }
+
   void before() override {
     before_.reset();
     if (setup().tools.alone) before_ = counters();
   }
 
   void after(EndpointReply& reply) override {
-    if (!before_ || !reply.counts.new_tokens) return;
+    read_counters(reply.counts);
+    leave_out_what_is_behind_the_end(reply);
+  }
+
+ private:
+  static std::optional<double> read_ms(base::ObjectReader& reader, const std::string& key) {
+    const nlohmann::json* given = reader.raw(key);
+    if (given == nullptr || given->is_null()) return std::nullopt;
+    return reader.required<double>(key);
+  }
+
+  // The last step's draft may go on behind the end of the answer, and the server counts what of it
+  // was accepted. All tokens of a step come in one piece, and the first token of a piece is no
+  // draft.
+  static void leave_out_what_is_behind_the_end(EndpointReply& reply) {
+    if (!reply.counts.accepted) return;
+    int64_t drafts = 0;
+    for (const EndpointArrival& arrival : reply.arrivals) drafts += std::max(0, arrival.tokens - 1);
+    const bool placed = std::ranges::any_of(
+        reply.arrivals, [](const EndpointArrival& arrival) { return arrival.tokens > 0; });
+    if (placed) reply.counts.accepted = std::min(*reply.counts.accepted, drafts);
+  }
+
+  void read_counters(EndpointCounts& counts) {
+    if (!before_ || !counts.new_tokens) return;
     // The counters follow the last token by a moment.
     constexpr double kMoment_s = 0.02;
     for (int i = 0; i < 2; ++i) {
       const std::optional<PrometheusSamples> now = counters();
       if (!now) return;
       const auto generated = counter_rise(*before_, *now, kGeneratedTokens);
-      if (generated && std::llround(*generated) == *reply.counts.new_tokens)
-        return take_counts(*now, reply.counts);
-      if (!generated || *generated > static_cast<double>(*reply.counts.new_tokens) ||
-          !pause(kMoment_s))
+      if (generated && std::llround(*generated) == *counts.new_tokens)
+        return take_counts(*now, counts);
+      if (!generated || *generated > static_cast<double>(*counts.new_tokens) || !pause(kMoment_s))
         return;
     }
   }
 
- private:
   std::optional<PrometheusSamples> counters() {
     const net::HttpResponse response = get("/metrics");
     if (!response.ok()) return std::nullopt;
@@ -98,19 +142,22 @@ class VllmEndpoint final : public CompletionsEndpoint {
       const std::optional<double> by = rise(name);
       return by ? std::optional<int64_t>(std::llround(*by)) : std::nullopt;
     };
-    // A server without speculation has none of these counters: it drafts nothing.
     const bool drafts = now.find("vllm:spec_decode_num_drafts_total").has_value();
-    counts.drafts = counts.drafted = counts.accepted = 0;
-    if (drafts) {
+    if (!counts.accepted && drafts) {
       counts.drafts = tokens("vllm:spec_decode_num_drafts_total");
       counts.drafted = tokens("vllm:spec_decode_num_draft_tokens_total");
       counts.accepted = tokens("vllm:spec_decode_num_accepted_tokens_total");
+    } else if (!counts.accepted) {
+      // A server without speculation has none of these counters: it drafts nothing.
+      counts.drafts = counts.drafted = counts.accepted = 0;
     }
     if (!counts.cached_tokens) counts.cached_tokens = tokens("vllm:prefix_cache_hits_total");
-    if (const auto seconds = rise("vllm:request_prefill_time_seconds_sum"))
-      counts.prompt_ms = *seconds * 1e3;
-    if (const auto seconds = rise("vllm:request_decode_time_seconds_sum"))
-      counts.decode_ms = *seconds * 1e3;
+    const auto time = [&](const char* name, std::optional<double>& ms) {
+      const std::optional<double> seconds = rise(name);
+      if (seconds && !ms) ms = *seconds * 1e3;
+    };
+    time("vllm:request_prefill_time_seconds_sum", counts.prompt_ms);
+    time("vllm:request_decode_time_seconds_sum", counts.decode_ms);
   }
 
   const uint64_t salt_;

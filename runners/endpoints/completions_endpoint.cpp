@@ -112,6 +112,7 @@ void CompletionsEndpoint::read(const nlohmann::json& event, ArrivingAnswer& answ
   const nlohmann::json& choices = list_of(reader.raw("choices"), spec().url, "event.choices");
   if (choices.size() > 1) reader.fail("choices", "has more than the one answer asked for");
   if (!choices.empty()) read_choice(choices.front(), answer);
+  read_more(reader, answer);
 }
 
 std::vector<std::string> CompletionsEndpoint::models(const nlohmann::json& listed) const {

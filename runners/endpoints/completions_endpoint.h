@@ -17,6 +17,8 @@ class CompletionsEndpoint : public StreamedEndpoint {
   // log-probabilities, usage at the end. The prompt is the API's.
   nlohmann::json common_body(const EndpointRequest& request) const;
   void read(const nlohmann::json& event, ArrivingAnswer& answer) final;
+  // What a server adds to an event, after what all have. Throws as read() does.
+  virtual void read_more(base::ObjectReader& /*event*/, ArrivingAnswer& /*answer*/) {}
   std::vector<std::string> models(const nlohmann::json& listed) const final;
   bool needs_model() const final { return true; }
   bool ends_with_done() const final { return true; }

@@ -4,7 +4,6 @@
 //
 // llama:  llama.cpp's llama-server, POST /completion (its tools/server/README.md).
 // vllm:   vLLM's POST /v1/completions with return_token_ids, and GET /metrics (Prometheus).
-//         Not run against a real server.
 // openai: POST /v1/completions of any server that has it; text in, text out. Run against `evalrun
 //         serve` alone.
 // sglang: POST /generate with input_ids (SGLang's native API). Not run against a real server.
@@ -23,7 +22,7 @@
 
 namespace evalrun::runners {
 
-// "NAME=URL[,api=llama][,model=...][,key-env=VAR][,cache=off|declared-off|kept]"
+// "NAME=URL[,api=llama][,model=...][,key-env=VAR][,cache=off|declared-off|kept][,settle=SECONDS]"
 struct EndpointSpec {
   std::string name;  // letters, digits, "-", "_", "."; the arm's label
   std::string url;   // "http://127.0.0.1:8080", without a path and a slash at the end
@@ -35,6 +34,9 @@ struct EndpointSpec {
   // on. Rows say which.
   enum class Cache { kOff, kDeclaredOff, kKept };
   Cache cache = Cache::kOff;
+  // After an answer the server still keeps processors busy for so long, waiting for the next one
+  // (vLLM on CPUs: a second). Nobody is asked meanwhile, no other server of this machine either.
+  double settle_s = 0;
   bool operator==(const EndpointSpec&) const = default;
 };
 // Throws usage_error naming the field and what is allowed.
@@ -137,6 +139,8 @@ class Endpoint {
   virtual std::string check(double wait_s) = 0;
   // Streams, and takes the time of each piece when it arrives.
   virtual EndpointReply complete(const EndpointRequest& request) = 0;
+  // Waits spec().settle_s, or until the user stops.
+  virtual void settle() {}
 };
 
 struct EndpointTools {

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/options.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/net/http_client.h"
 #include "runners/endpoints/endpoint.h"
@@ -15,9 +16,9 @@ namespace evalrun::runners {
 namespace {
 
 constexpr const char* kEndpointForm =
-    "NAME=URL[,api=llama][,model=...][,key-env=VARIABLE][,cache=off|declared-off|kept], for "
-    "example "
-    "plain=http://127.0.0.1:8080,api=llama";
+    "NAME=URL[,api=llama][,model=...][,key-env=VARIABLE][,cache=off|declared-off|kept]"
+    "[,settle=SECONDS], for example plain=http://127.0.0.1:8080,api=llama";
+constexpr double kLongestSettle_s = 600;
 
 struct NamedCache {
   const char* name;
@@ -74,6 +75,14 @@ EndpointSpec::Cache parse_endpoint_cache(const std::string& text, const std::str
       base::suggest(text, names));
 }
 
+double parse_settle(const std::string& text, const std::string& what) {
+  const std::optional<double> seconds = base::parse_number<double>(text);
+  if (!seconds || !(*seconds >= 0 && *seconds <= kLongestSettle_s))
+    throw base::usage_error(fmt::format("{}: settle must be 0 to {} seconds, found '{}'", what,
+                                        kLongestSettle_s, text));
+  return *seconds;
+}
+
 void set_endpoint_key(EndpointSpec& spec, const std::string& key, const std::string& value,
                       const std::string& what) {
   if (value.empty()) throw base::usage_error(fmt::format("{}: {} has no value", what, key));
@@ -94,8 +103,10 @@ void set_endpoint_key(EndpointSpec& spec, const std::string& key, const std::str
     spec.key_env = value;
   } else if (key == "cache") {
     spec.cache = parse_endpoint_cache(value, what);
+  } else if (key == "settle") {
+    spec.settle_s = parse_settle(value, what);
   } else {
-    const std::vector<std::string> known = {"api", "model", "key-env", "cache"};
+    const std::vector<std::string> known = {"api", "model", "key-env", "cache", "settle"};
     throw base::usage_error(fmt::format("{}: unknown key '{}'", what, key),
                             base::suggest(key, known));
   }
@@ -134,6 +145,7 @@ std::string to_string(const EndpointSpec& spec) {
   for (const NamedCache& one : kCaches)
     if (one.cache == spec.cache && one.cache != EndpointSpec::Cache::kOff)
       text += fmt::format(",cache={}", one.name);
+  if (spec.settle_s > 0) text += fmt::format(",settle={}", spec.settle_s);
   return text;
 }
 

@@ -27,6 +27,7 @@ class StreamedEndpoint : public Endpoint {
   const EndpointSpec& spec() const final { return setup_.spec; }
   std::string check(double wait_s) final;
   EndpointReply complete(const EndpointRequest& request) final;
+  void settle() final { pause(setup_.spec.settle_s); }
 
  protected:
   struct Paths {

@@ -62,6 +62,7 @@ class LoadCourseRunner {
       const std::unique_ptr<Endpoint> endpoint = tools_.make(plan_.servers[s]);
       for (int i = 0; i < course_.warmup && !stopped(); ++i)
         endpoint->complete(plan_.prompts[static_cast<size_t>(i) % plan_.prompts.size()].request);
+      endpoint->settle();
     }
   }
 

@@ -66,7 +66,9 @@ class LoadClients {
     go.count_down();
     for (std::jthread& thread : threads) thread.join();
     if (failure_) std::rethrow_exception(failure_);
-    return finish(processor_ns() - cpu);
+    const int64_t used = processor_ns() - cpu;
+    endpoints_.front()->settle();
+    return finish(used);
   }
 
  private:

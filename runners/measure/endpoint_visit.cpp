@@ -136,6 +136,7 @@ void warm_up_endpoints(const RunPlan& plan, const Conversation& conversation,
     if (arm.endpoint == nullptr) continue;
     progress.warming_up(arm.planned->record.label);
     warm.warm(arm, first);
+    arm.endpoint->settle();
   }
 }
 

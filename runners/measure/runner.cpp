@@ -359,6 +359,7 @@ bool Runner::Impl::measure_server(const Visit& v) {
     scores.clear();
   }
   keep(v, g, scores);
+  arms[static_cast<size_t>(v.arm)].endpoint->settle();
   return true;
 }
 

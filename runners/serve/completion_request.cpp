@@ -1,29 +1,16 @@
 #include "runners/serve/completion_request.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "runners/serve/body_fields.h"
 
 namespace evalrun::runners {
 namespace {
 
-using BodyJson = nlohmann::json;
-
-// Copies and texts of JSON are made by recursion: a body as deep as its bytes allow would overflow
-// the stack.
-constexpr int kDeepestBody = 64;
 constexpr int kMostTokens = 1 << 30;  // the context is the real limit, with OpenAI's words
-
-[[noreturn]] void refuse(std::string_view field, const std::string& what,
-                         const std::string& code = {}) {
-  throw ApiRefusal(ApiError{.status = 400,
-                            .message = fmt::format("'{}' {}", field, what),
-                            .param = std::string(field),
-                            .code = code});
-}
 
 // Fields that would change an answer and are not supported, with the values at which they do not.
 // Null is one of them everywhere. Names as of OpenAI's API and of vLLM's and llama.cpp's servers.
@@ -44,95 +31,23 @@ const BodyJson& neutral_values() {
   return table;
 }
 
-// Reads typed fields of one body. Null is as good as missing.
-class BodyFields {
- public:
-  explicit BodyFields(std::string_view body) {
-    try {
-      object_ = BodyJson::parse(body, [](int depth, BodyJson::parse_event_t, BodyJson&) {
-        if (depth > kDeepestBody)
-          throw ApiRefusal(
-              ApiError{.message = fmt::format(
-                           "the body is nested too deeply: {} levels are the most", kDeepestBody)});
-        return true;
-      });
-    } catch (const BodyJson::exception& e) {
-      throw ApiRefusal(ApiError{.message = fmt::format("the body is not JSON: {}", e.what())});
-    }
-    if (!object_.is_object())
-      throw ApiRefusal(ApiError{
-          .message = fmt::format("the body must be an object, not {}", object_.type_name())});
-    for (const auto& [field, values] : neutral_values().items()) {
-      const BodyJson* given = find(field);
-      if (given != nullptr && std::find(values.begin(), values.end(), *given) == values.end())
-        refuse(field, fmt::format("is not supported with this value: {}. Leave it out",
-                                  shortened(*given)));
-    }
+void refuse_what_changes_answers(const BodyFields& fields) {
+  for (const auto& [field, values] : neutral_values().items()) {
+    const BodyJson* given = fields.find(field);
+    if (given != nullptr && std::find(values.begin(), values.end(), *given) == values.end())
+      refuse_field(field, fmt::format("is not supported with this value: {}. Leave it out",
+                                      BodyFields::shortened(*given)));
   }
-  const BodyJson* find(const std::string& field) const {
-    const auto at = object_.find(field);
-    return at == object_.end() || at->is_null() ? nullptr : &*at;
-  }
-  const BodyJson& required(const std::string& field) const {
-    const BodyJson* value = find(field);
-    if (value == nullptr) refuse(field, "is missing");
-    return *value;
-  }
-  bool flag(const std::string& field) const {
-    const BodyJson* value = find(field);
-    if (value == nullptr) return false;
-    if (!value->is_boolean())
-      refuse(field, fmt::format("must be true or false, not {}", value->type_name()));
-    return value->get<bool>();
-  }
-  std::optional<int> integer(const std::string& field, int low, int high) const {
-    const BodyJson* value = find(field);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_number_integer())
-      refuse(field, fmt::format("must be an integer, not {}", value->type_name()));
-    const bool huge =
-        value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(high);
-    if (huge || value->get<int64_t>() < low || value->get<int64_t>() > high)
-      refuse(field, fmt::format("must be {} to {}, not {}", low, high, value->dump()));
-    return static_cast<int>(value->get<int64_t>());
-  }
-  double number(const std::string& field, double otherwise) const {
-    const BodyJson* value = find(field);
-    if (value == nullptr) return otherwise;
-    if (!value->is_number())
-      refuse(field, fmt::format("must be a number, not {}", value->type_name()));
-    return value->get<double>();
-  }
-  static std::string shortened(const BodyJson& value) {
-    const std::string text = value.dump(-1, ' ', true, BodyJson::error_handler_t::replace);
-    return text.size() > 80 ? text.substr(0, 77) + "..." : text;
-  }
-
- private:
-  BodyJson object_;
-};
-
-void check_model(const BodyFields& fields, const ServedModel& served) {
-  const BodyJson* model = fields.find("model");
-  if (model == nullptr) return;
-  if (!model->is_string())
-    refuse("model", fmt::format("must be a text, not {}", model->type_name()));
-  if (model->get<std::string>() != served.name)
-    throw ApiRefusal(ApiError{.status = 404,
-                              .message = fmt::format("the model {} does not exist; here is '{}'",
-                                                     BodyFields::shortened(*model), served.name),
-                              .param = "model",
-                              .code = "model_not_found"});
 }
 
 engine::SamplingParams read_sampling(const BodyFields& fields) {
   engine::SamplingParams sampling;
   sampling.temperature = fields.number("temperature", 1);
   if (!(sampling.temperature >= 0 && sampling.temperature <= 100))
-    refuse("temperature", fmt::format("must be 0 to 100, not {}", sampling.temperature));
+    refuse_field("temperature", fmt::format("must be 0 to 100, not {}", sampling.temperature));
   sampling.top_p = fields.number("top_p", 1);
   if (!(sampling.top_p > 0 && sampling.top_p <= 1))
-    refuse("top_p", fmt::format("must be above 0 and at most 1, not {}", sampling.top_p));
+    refuse_field("top_p", fmt::format("must be above 0 and at most 1, not {}", sampling.top_p));
   // -1 is off in vLLM, 0 is off here and in llama.cpp.
   sampling.top_k = std::max(0, fields.integer("top_k", -1, 1 << 30).value_or(0));
   return sampling;
@@ -142,7 +57,7 @@ std::optional<uint64_t> read_seed(const BodyFields& fields) {
   const BodyJson* seed = fields.find("seed");
   if (seed == nullptr) return std::nullopt;
   if (!seed->is_number_integer())
-    refuse("seed", fmt::format("must be an integer, not {}", seed->type_name()));
+    refuse_field("seed", fmt::format("must be an integer, not {}", seed->type_name()));
   return seed->is_number_unsigned() ? seed->get<uint64_t>()
                                     : static_cast<uint64_t>(seed->get<int64_t>());
 }
@@ -152,23 +67,25 @@ std::vector<std::string> read_stop(const BodyFields& fields) {
   if (stop == nullptr) return {};
   const BodyJson list = stop->is_array() ? *stop : BodyJson::array({*stop});
   if (list.size() > static_cast<size_t>(kMostStopTexts))
-    refuse("stop", fmt::format("has {} texts; {} are the most", list.size(), kMostStopTexts));
+    refuse_field("stop", fmt::format("has {} texts; {} are the most", list.size(), kMostStopTexts));
   std::vector<std::string> texts;
   for (const BodyJson& text : list) {
     if (!text.is_string())
-      refuse("stop", fmt::format("must be a text or a list of texts, not {}", text.type_name()));
+      refuse_field("stop",
+                   fmt::format("must be a text or a list of texts, not {}", text.type_name()));
     texts.push_back(text.get<std::string>());
-    if (texts.back().empty()) refuse("stop", "has an empty text");
+    if (texts.back().empty()) refuse_field("stop", "has an empty text");
     if (texts.back().size() > kLongestStop)
-      refuse("stop", fmt::format("has a text of {} bytes; {} are the most", texts.back().size(),
-                                 kLongestStop));
+      refuse_field("stop", fmt::format("has a text of {} bytes; {} are the most",
+                                       texts.back().size(), kLongestStop));
   }
   return texts;
 }
 
 // What both kinds of requests have.
 CompletionRequest read_common(const BodyFields& fields, const ServedModel& served) {
-  check_model(fields, served);
+  refuse_what_changes_answers(fields);
+  check_served_model(fields, served);
   CompletionRequest request;
   request.sampling = read_sampling(fields);
   request.seed = read_seed(fields);
@@ -177,32 +94,17 @@ CompletionRequest read_common(const BodyFields& fields, const ServedModel& serve
   request.stream = fields.flag("stream");
   request.return_token_ids = fields.flag("return_token_ids");
   if (const BodyJson* options = fields.find("stream_options")) {
-    if (!request.stream) refuse("stream_options", "is for \"stream\": true");
+    if (!request.stream) refuse_field("stream_options", "is for \"stream\": true");
     if (!options->is_object())
-      refuse("stream_options", fmt::format("must be an object, not {}", options->type_name()));
+      refuse_field("stream_options",
+                   fmt::format("must be an object, not {}", options->type_name()));
     const auto usage = options->find("include_usage");
     if (usage != options->end() && !usage->is_null() && !usage->is_boolean())
-      refuse("stream_options",
-             fmt::format("include_usage must be true or false, not {}", usage->type_name()));
+      refuse_field("stream_options",
+                   fmt::format("include_usage must be true or false, not {}", usage->type_name()));
     request.include_usage = usage != options->end() && usage->is_boolean() && usage->get<bool>();
   }
   return request;
-}
-
-std::vector<int32_t> read_ids(const BodyJson& list, int vocab) {
-  std::vector<int32_t> ids;
-  ids.reserve(list.size());
-  for (const BodyJson& id : list) {
-    if (!id.is_number_integer())
-      refuse("prompt", fmt::format("has {} among token ids", id.type_name()));
-    const bool known = id.is_number_unsigned()
-                           ? id.get<uint64_t>() < static_cast<uint64_t>(vocab)
-                           : id.get<int64_t>() >= 0 && id.get<int64_t>() < vocab;
-    if (!known)
-      refuse("prompt", fmt::format("has the token id {}; there are {}", id.dump(), vocab));
-    ids.push_back(static_cast<int32_t>(id.get<int64_t>()));
-  }
-  return ids;
 }
 
 // A text, a list of texts, a list of token ids, or a list of such lists.
@@ -210,20 +112,22 @@ void read_prompts(const BodyJson& prompt, const engine::Model& model, Completion
   const engine::Tokenizer& tokenizer = *model.tokenizer();
   const bool is_list = prompt.is_array() && (prompt.empty() || !prompt.front().is_number());
   const BodyJson list = is_list ? prompt : BodyJson::array({prompt});
-  if (list.empty()) refuse("prompt", "is an empty list");
+  if (list.empty()) refuse_field("prompt", "is an empty list");
   if (list.size() > static_cast<size_t>(kMostPrompts))
-    refuse("prompt", fmt::format("has {} prompts; {} are the most", list.size(), kMostPrompts));
+    refuse_field("prompt",
+                 fmt::format("has {} prompts; {} are the most", list.size(), kMostPrompts));
   for (const BodyJson& one : list) {
     if (one.is_string()) {
       request.texts.push_back(one.get<std::string>());
       request.prompts.push_back(tokenizer.encode(request.texts.back(), {.add_special = true}));
     } else if (one.is_array()) {
-      request.prompts.push_back(read_ids(one, model.config().vocab_size));
+      request.prompts.push_back(ids_of(one, "prompt", model.config().vocab_size));
       request.texts.push_back(tokenizer.decode(request.prompts.back()));
     } else {
-      refuse("prompt", fmt::format("must be a text, a list of texts, a list of token ids or a list "
-                                   "of such lists; found {}",
-                                   one.type_name()));
+      refuse_field("prompt",
+                   fmt::format("must be a text, a list of texts, a list of token ids or a list "
+                               "of such lists; found {}",
+                               one.type_name()));
     }
   }
 }
@@ -231,7 +135,7 @@ void read_prompts(const BodyJson& prompt, const engine::Model& model, Completion
 void check_lengths(const CompletionRequest& request, const std::string& field,
                    const ServedModel& served) {
   for (const std::vector<int32_t>& prompt : request.prompts) {
-    if (prompt.empty()) refuse(field, "has no tokens");
+    if (prompt.empty()) refuse_field(field, "has no tokens");
     const int64_t n = static_cast<int64_t>(prompt.size());
     if (n + request.max_new > served.context)
       throw ApiRefusal(ApiError{
@@ -249,13 +153,13 @@ std::string read_content(const BodyJson& message, size_t number) {
   const auto place = [&] { return fmt::format("messages[{}].content", number); };
   const auto content = message.find("content");
   if (content != message.end() && content->is_string()) return content->get<std::string>();
-  if (content == message.end() || !content->is_array()) refuse(place(), "must be a text");
+  if (content == message.end() || !content->is_array()) refuse_field(place(), "must be a text");
   std::string text;
   for (const BodyJson& part : *content) {
     const bool is_text = part.is_object() && part.contains("type") &&
                          part["type"] == BodyJson("text") && part.contains("text") &&
                          part["text"].is_string();
-    if (!is_text) refuse(place(), "may have parts of type text alone");
+    if (!is_text) refuse_field(place(), "may have parts of type text alone");
     text += part["text"].get<std::string>();
   }
   return text;
@@ -267,15 +171,16 @@ std::vector<int32_t> read_messages(const BodyJson& messages, const engine::Model
         ApiError{.message = "this model has no chat template: " + model.chat_template_error() +
                             "; start the server with --chat-template, or use /v1/completions",
                  .param = "messages"});
-  if (!messages.is_array() || messages.empty()) refuse("messages", "must be a non-empty list");
+  if (!messages.is_array() || messages.empty())
+    refuse_field("messages", "must be a non-empty list");
   std::vector<engine::ChatMessage> chat;
   for (size_t i = 0; i < messages.size(); ++i) {
     const BodyJson& message = messages[i];
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-      refuse(fmt::format("messages[{}]", i), "must be {\"role\": text, \"content\": text}");
+      refuse_field(fmt::format("messages[{}]", i), "must be {\"role\": text, \"content\": text}");
     for (const char* field : {"tool_calls", "function_call", "tool_call_id"})
       if (message.contains(field) && !message[field].empty())
-        refuse(fmt::format("messages[{}].{}", i, field), "is not supported");
+        refuse_field(fmt::format("messages[{}].{}", i, field), "is not supported");
     chat.push_back({message["role"].get<std::string>(), read_content(message, i)});
   }
   try {
@@ -308,9 +213,9 @@ CompletionRequest read_completion(std::string_view body, const ServedModel& serv
   request.max_new = fields.integer("max_tokens", 0, kMostTokens).value_or(16);
   request.logprobs = fields.integer("logprobs", 0, 20);
   if (request.max_new == 0 && !request.echo)
-    refuse("max_tokens", "must be 1 or more without \"echo\": true");
+    refuse_field("max_tokens", "must be 1 or more without \"echo\": true");
   if (request.echo && request.stream)
-    refuse("echo", "is not supported together with \"stream\": true");
+    refuse_field("echo", "is not supported together with \"stream\": true");
   read_prompts(fields.required("prompt"), *served.model, request);
   check_lengths(request, "prompt", served);
   return request;
@@ -323,7 +228,7 @@ CompletionRequest read_chat(std::string_view body, const ServedModel& served) {
   for (const char* field : {"logprobs", "top_logprobs", "echo"})
     if (const BodyJson* given = fields.find(field);
         given != nullptr && *given != BodyJson(false) && *given != BodyJson(0))
-      refuse(field, "is not supported here; /v1/completions has it");
+      refuse_field(field, "is not supported here; /v1/completions has it");
   request.prompts = {read_messages(fields.required("messages"), *served.model)};
   // Without a limit to the end of the context, as OpenAI has it.
   const int left = std::max(1, served.context - static_cast<int>(request.prompts[0].size()));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,11 +17,30 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "runners/serve/answer_json.h"
+#include "runners/serve/tokenizer_routes.h"
 
 namespace evalrun::runners {
 namespace {
 
 constexpr const char* kJsonType = "application/json";
+
+struct Route {
+  std::string_view path;
+  const char* method;
+};
+constexpr std::string_view kCompletionsPath = "/v1/completions", kChatPath = "/v1/chat/completions",
+                           kModelsPath = "/v1/models", kHealthPath = "/health",
+                           kMetricsPath = "/metrics", kTokenizePath = "/tokenize",
+                           kDetokenizePath = "/detokenize", kTokenizerInfoPath = "/tokenizer_info";
+constexpr auto kRoutes = std::to_array<Route>({{kCompletionsPath, "POST"},
+                                               {kChatPath, "POST"},
+                                               {kTokenizePath, "POST"},
+                                               {kDetokenizePath, "POST"},
+                                               {kTokenizerInfoPath, "GET"},
+                                               {kModelsPath, "GET"},
+                                               {kHealthPath, "GET"},
+                                               {kMetricsPath, "GET"}});
+
 // A client that has gone is noticed so soon while the engine is between two steps.
 constexpr std::chrono::milliseconds kLookForClient(50);
 constexpr int kRetryAfterSeconds = 1;
@@ -169,26 +190,34 @@ std::string Server::models() const {
 
 Server::Outcome Server::route(HttpConnection& connection, const HttpQuery& query) {
   const std::string& path = query.path;
-  const bool completion = path == "/v1/completions", chat = path == "/v1/chat/completions";
-  const bool models_wanted = path == "/v1/models", metrics_wanted = path == "/metrics";
-  const bool health = path == "/health";
-  if (!health && !has_key(query))
+  if (path != kHealthPath && !has_key(query))
     throw ApiRefusal(ApiError{.status = 401,
                               .message = "this server wants its key as a bearer token",
                               .code = "invalid_api_key"});
-  if (!completion && !chat && !models_wanted && !metrics_wanted && !health)
+  const auto route = std::ranges::find(kRoutes, path, &Route::path);
+  if (route == kRoutes.end())
     throw ApiRefusal(ApiError{.status = 404, .message = "there is no " + path});
-  const char* method = completion || chat ? "POST" : "GET";
-  if (query.method != method)
-    throw ApiRefusal(ApiError{
-        .status = 405, .message = fmt::format("{} takes {} alone", path, method), .allow = method});
-  if (completion || chat) return complete(connection, query, chat);
-  const bool sent =
-      metrics_wanted ? connection.respond(200, "text/plain; version=0.0.4",
-                                          metrics_.text(engine_.waiting()), query.keep_alive)
-                     : connection.respond(200, kJsonType, health ? "{\"status\":\"ok\"}" : models(),
-                                          query.keep_alive);
+  if (query.method != route->method)
+    throw ApiRefusal(ApiError{.status = 405,
+                              .message = fmt::format("{} takes {} alone", path, route->method),
+                              .allow = route->method});
+  if (path == kCompletionsPath || path == kChatPath)
+    return complete(connection, query, path == kChatPath);
+  const std::string answer = short_answer(query);
+  const char* type = path == kMetricsPath ? "text/plain; version=0.0.4" : kJsonType;
+  const bool sent = connection.respond(200, type, answer, query.keep_alive);
   return {.status = 200, .keep = query.keep_alive && sent};
+}
+
+// Of the routes that need no engine.
+std::string Server::short_answer(const HttpQuery& query) const {
+  const std::string& path = query.path;
+  if (path == kMetricsPath) return metrics_.text(engine_.waiting());
+  if (path == kModelsPath) return models();
+  if (path == kTokenizePath) return tokenize_answer(query.body, served_);
+  if (path == kDetokenizePath) return detokenize_answer(query.body, served_);
+  if (path == kTokenizerInfoPath) return tokenizer_info(served_);
+  return "{\"status\":\"ok\"}";
 }
 
 Server::Outcome Server::complete(HttpConnection& connection, const HttpQuery& query, bool chat) {

@@ -1,5 +1,6 @@
 // OpenAI's completions API over HTTP: routes, limits, keys. POST /v1/completions,
-// POST /v1/chat/completions, GET /v1/models, GET /health, GET /metrics.
+// POST /v1/chat/completions, POST /tokenize, POST /detokenize, GET /tokenizer_info, GET /v1/models,
+// GET /health, GET /metrics.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -56,6 +57,7 @@ class Server {
   void accept_all();
   void serve(int socket);
   Outcome route(HttpConnection& connection, const HttpQuery& query);
+  std::string short_answer(const HttpQuery& query) const;
   Outcome complete(HttpConnection& connection, const HttpQuery& query, bool chat);
   Outcome whole_answer(HttpConnection& connection, const HttpQuery& query, Job& job);
   // `begun`: the head of the answer is sent.

@@ -62,6 +62,19 @@ make_llama_server() {
   release_folder
 }
 
+# make_draft MODEL LAYERS: sets draft, a model file of the first layers of MODEL. Cut anew each time: that takes a
+# moment, and MODEL may be another one by now. A server that has the old file open keeps it.
+make_draft() {
+  local folder=$evalrun_home/servers
+  hold_folder "$folder/models"
+  if [[ ! -x $folder/gguf/bin/python ]]; then make_venv "$folder/gguf"; fi
+  add_gguf "$folder/gguf/bin/python" --draft-layers >&2
+  draft=$folder/models/$(basename "$1" .gguf)-first-$2.gguf
+  "$folder/gguf/bin/python" "$root/scripts/serving/cut_layers.py" "$1" "$2" "$draft" >&2 ||
+    die 7 "$1 cannot be cut to $2 layers (the reason is above)"
+  release_folder
+}
+
 # pip_into FOLDER ARGUMENT...: installs into a virtual environment.
 pip_into() {
   local python=$1/bin/python

@@ -13,7 +13,7 @@ import zipfile
 
 # The wheel asks for versions with "+cpu", which the Python package index does not carry. scripts/serve
 # installs torch itself; the models that evalrun measures need neither sound nor pictures.
-LEFT_OUT = re.compile(r"torch(audio|vision)?|intel[-_.]openmp", re.IGNORECASE)
+LEFT_OUT = re.compile(r"torch(audio|codec|vision)?", re.IGNORECASE)
 
 
 def requirements(wheel):

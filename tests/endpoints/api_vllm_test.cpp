@@ -120,24 +120,38 @@ TEST(ApiVllm, StopTextsAndStopTokens) {
 
 TEST(ApiVllm, CountersAroundARequestThatIsAlone) {
   AskedServer server("api=vllm", vllm_script(vllm_answer(), {vllm_metrics(100, 10, 40, 20, 1.5),
-                                                             vllm_metrics(105, 12, 48, 23, 1.75)}));
+                                                             vllm_metrics(105, 12, 48, 22, 1.75)}));
   const EndpointReply reply = server->complete(small_request());
   ASSERT_TRUE(reply.ok()) << reply.problem;
   EXPECT_EQ(reply.counts.drafts, 2);
   EXPECT_EQ(reply.counts.drafted, 8);
-  EXPECT_EQ(reply.counts.accepted, 3);
+  EXPECT_EQ(reply.counts.accepted, 2);
   EXPECT_EQ(reply.counts.cached_tokens, 0);
   EXPECT_EQ(reply.counts.decode_ms, 250.0);
   EXPECT_EQ(reply.counts.prompt_ms, std::nullopt);  // no such counter there
-  EXPECT_EQ(target_steps(5, reply.counts), 2);
+  EXPECT_EQ(target_steps(5, reply.counts), 3);
   EXPECT_TRUE(server->abilities().counts_drafts);
 }
 
 TEST(ApiVllm, CountersThatFollowByAMoment) {
   AskedServer server("api=vllm", vllm_script(vllm_answer(), {vllm_metrics(100, 10, 40, 20),
                                                              vllm_metrics(103, 11, 44, 22),
-                                                             vllm_metrics(105, 12, 48, 23)}));
-  EXPECT_EQ(server->complete(small_request()).counts.accepted, 3);
+                                                             vllm_metrics(105, 12, 48, 22)}));
+  EXPECT_EQ(server->complete(small_request()).counts.accepted, 2);
+}
+
+// The last step drafted four tokens, all right, and the answer ended after one of them.
+TEST(ApiVllm, AcceptedTokensBehindTheEndAreNotOfTheAnswer) {
+  AskedServer server(
+      "api=vllm",
+      vllm_script({ids_chunk("a", "5"), ids_chunk("bcd", "6,7,8"),
+                   ids_chunk("e", "9", R"("finish_reason":"length")"), usage_chunk(5), "[DONE]"},
+                  {vllm_metrics(100, 10, 40, 20), vllm_metrics(105, 12, 48, 26)}));
+  const EndpointReply reply = server->complete(small_request());
+  ASSERT_TRUE(reply.ok()) << reply.problem;
+  EXPECT_EQ(reply.counts.drafted, 8);
+  EXPECT_EQ(reply.counts.accepted, 2);
+  EXPECT_EQ(target_steps(5, reply.counts), 3);
 }
 
 // Somebody else's tokens are among them: no counts.
@@ -154,6 +168,68 @@ TEST(ApiVllm, CountersOfOthersAreNotTaken) {
   EXPECT_EQ(anew->complete(small_request()).counts.accepted, std::nullopt);
   AskedServer none("api=vllm", vllm_script(vllm_answer()));
   EXPECT_EQ(none->complete(small_request()).counts.accepted, std::nullopt);
+}
+
+// With --per-request-spec-decode-metrics and --enable-per-request-metrics.
+const char* const kOwnMetrics =
+    R"("metrics":{"time_to_first_token_ms":12.5,"generation_time_ms":80.25,"queue_time_ms":0.5,)"
+    R"("mean_itl_ms":20.0,"tokens_per_second":50.0,"speculative_decoding":{)"
+    R"("mean_acceptance_length":2.0,"draft_acceptance_rate":0.25,"acceptance_histogram":[1,0,1,0,0],)"
+    R"("num_spec_steps":2,"num_accepted_draft_tokens":2,"num_draft_tokens":8,"num_spec_tokens":4}})";
+
+std::string usage_with(const std::string& more) {
+  std::string chunk = usage_chunk(5);
+  chunk.insert(chunk.size() - 1, "," + more);
+  return chunk;
+}
+
+// Other clients are asking, too: the answer has its own counts, and /metrics is not read.
+TEST(ApiVllm, CountsInTheAnswerItself) {
+  std::vector<std::string> events = vllm_answer();
+  events[3] = usage_with(kOwnMetrics);
+  AskedServer server("api=vllm", vllm_script(events), false);
+  const EndpointReply reply = server->complete(small_request());
+  ASSERT_TRUE(reply.ok()) << reply.problem;
+  EXPECT_EQ(reply.counts.drafts, 2);
+  EXPECT_EQ(reply.counts.drafted, 8);
+  EXPECT_EQ(reply.counts.accepted, 2);
+  EXPECT_EQ(reply.counts.prompt_ms, 12.5);
+  EXPECT_EQ(reply.counts.decode_ms, 80.25);
+  EXPECT_TRUE(server.seen("/metrics").empty());
+}
+
+// They stand, whatever the counters of the whole server say; those add what the answer lacks.
+TEST(ApiVllm, CountsOfTheAnswerComeBeforeCounters) {
+  std::vector<std::string> events = vllm_answer();
+  events[3] = usage_with(kOwnMetrics);
+  AskedServer server("api=vllm", vllm_script(events, {vllm_metrics(100, 10, 40, 20, 1.5),
+                                                      vllm_metrics(105, 19, 90, 60, 1.75)}));
+  const EndpointReply reply = server->complete(small_request());
+  EXPECT_EQ(reply.counts.drafts, 2);
+  EXPECT_EQ(reply.counts.drafted, 8);
+  EXPECT_EQ(reply.counts.decode_ms, 80.25);
+  EXPECT_EQ(reply.counts.cached_tokens, 0);
+}
+
+TEST(ApiVllm, MetricsWithoutDraftsAndOfAnotherForm) {
+  const auto asked = [](const std::string& metrics) {
+    std::vector<std::string> events = vllm_answer();
+    events[3] = usage_with(metrics);
+    AskedServer server("api=vllm", vllm_script(events), false);
+    return server->complete(small_request());
+  };
+  for (const char* metrics : {R"("metrics":null)", R"("metrics":{"speculative_decoding":null})",
+                              R"("metrics":{"time_to_first_token_ms":null})"}) {
+    const EndpointReply reply = asked(metrics);
+    EXPECT_TRUE(reply.ok()) << reply.problem;
+    EXPECT_EQ(reply.counts.accepted, std::nullopt) << metrics;
+    EXPECT_EQ(reply.counts.prompt_ms, std::nullopt) << metrics;
+  }
+  const EndpointReply odd = asked(R"("metrics":{"speculative_decoding":{"num_spec_steps":"2"}})");
+  EXPECT_EQ(odd.fault, EndpointFault::kMalformed);
+  EXPECT_NE(odd.problem.find("event.metrics.speculative_decoding.num_spec_steps"),
+            std::string::npos)
+      << odd.problem;
 }
 
 TEST(ApiVllm, AServerWithoutSpeculationDraftsNothing) {

@@ -35,7 +35,8 @@ std::string making_error(const std::string& text) {
 
 TEST(EndpointSpec, ReadsWhatToStringWrites) {
   const EndpointSpec all = parse_endpoint(
-      " fast.v2-b = https://example.org:8443/ , api=vllm,model=org/m-1,key-env=MY_KEY,cache=kept",
+      " fast.v2-b = https://example.org:8443/ , "
+      "api=vllm,model=org/m-1,key-env=MY_KEY,cache=kept,settle=1.5",
       "--endpoint");
   EXPECT_EQ(all.name, "fast.v2-b");
   EXPECT_EQ(all.url, "https://example.org:8443");
@@ -43,8 +44,10 @@ TEST(EndpointSpec, ReadsWhatToStringWrites) {
   EXPECT_EQ(all.model, "org/m-1");
   EXPECT_EQ(all.key_env, "MY_KEY");
   EXPECT_EQ(all.cache, EndpointSpec::Cache::kKept);
+  EXPECT_EQ(all.settle_s, 1.5);
   EXPECT_EQ(to_string(all),
-            "fast.v2-b=https://example.org:8443,api=vllm,model=org/m-1,key-env=MY_KEY,cache=kept");
+            "fast.v2-b=https://example.org:8443,api=vllm,model=org/m-1,key-env=MY_KEY,cache=kept,"
+            "settle=1.5");
   EXPECT_EQ(parse_endpoint(to_string(all), ""), all);
 
   const EndpointSpec least = parse_endpoint("plain=http://127.0.0.1:8080", "--endpoint");
@@ -76,6 +79,10 @@ TEST(EndpointSpec, ErrorsNameTheFieldAndWhatIsAllowed) {
       {"a=http://h:1,api", "expected key=value"},
       {"a=http://h:1,model=", "model has no value"},
       {"a=http://h:1,cache=of", "off, declared-off, kept"},
+      {"a=http://h:1,settle=-1", "settle must be 0 to 600 seconds, found '-1'"},
+      {"a=http://h:1,settle=601", "settle must be 0 to 600 seconds"},
+      {"a=http://h:1,settle=soon", "found 'soon'"},
+      {"a=http://h:1,settle=nan", "found 'nan'"},
       {"a=http://h:1,", "expected key=value"},
   };
   for (const auto& [text, part] : wrong) EXPECT_THAT(endpoint_error(text), HasSubstr(part)) << text;
@@ -121,7 +128,7 @@ TEST(EndpointSpec, EveryApiCanBeMade) {
     const auto endpoint =
         make_endpoint(parse_endpoint("a=http://127.0.0.1:1,cache=kept,api=" + api, ""), {clock});
     EXPECT_EQ(endpoint->spec().api, api);
-    EXPECT_EQ(endpoint->abilities().verified, api == "llama") << api;
+    EXPECT_EQ(endpoint->abilities().verified, api == "llama" || api == "vllm") << api;
     EXPECT_FALSE(endpoint->abilities().ignores_eos && api == "openai");
   }
   EndpointSpec unknown;

@@ -48,6 +48,18 @@ TEST(StreamedEndpoint, ACompleteAnswerIsOneAttempt) {
   EXPECT_THAT(reply.ids, ElementsAre(5, 6));
 }
 
+TEST(StreamedEndpoint, SettlesForAsLongAsWasSaid) {
+  const auto seconds = [](const char* options) {
+    const AskedServer server(options, {});
+    const auto begin = std::chrono::steady_clock::now();
+    server->settle();
+    EXPECT_TRUE(server.seen("/completion").empty());
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  EXPECT_GE(seconds("api=llama,settle=0.12"), 0.12);
+  EXPECT_LT(seconds("api=llama"), 0.1);
+}
+
 TEST(StreamedEndpoint, ArrivalsAreTimedFromTheRequest) {
   ScriptedReply slow = good_answer();
   slow.pieces[1].wait_ms = 15;

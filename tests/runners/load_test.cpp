@@ -33,7 +33,7 @@ using Milliseconds = std::chrono::milliseconds;
 // What the endpoints of a test share.
 struct FakeServer {
   std::function<EndpointReply(int call)> answer;
-  std::atomic<int> in_flight = 0, most = 0, calls = 0;
+  std::atomic<int> in_flight = 0, most = 0, calls = 0, settled = 0;
   std::atomic<bool> up = true;
   std::mutex mutex;
   std::vector<std::string> asked;  // names of servers, in order
@@ -60,6 +60,7 @@ class FakeEndpoint final : public Endpoint {
     --server_.in_flight;
     return reply;
   }
+  void settle() override { ++server_.settled; }
 
  private:
   EndpointSpec spec_;
@@ -386,6 +387,7 @@ TEST_F(Load, ServersAreCheckedAndWarmedUp) {
   results::LoadFile file(path(), p.setup);
   run_load(p, {.warmup = 3}, tools_, file, progress_);
   EXPECT_EQ(server_.calls, 3 * 2 + 2 * 2);
+  EXPECT_EQ(server_.settled, 2 + 2) << "after warming up, and after a block";
   EXPECT_EQ(server_.asked[0], "a");
   EXPECT_EQ(server_.asked[3], "b");
   int64_t measured = 0;

@@ -90,6 +90,8 @@ TEST(ServeLimits, TheKeyIsWantedEverywhereButAtHealth) {
     EXPECT_EQ(server.ask("POST", "/v1/completions", kShort.dump(), key).status, 401) << key;
   EXPECT_EQ(server.ask("GET", "/v1/models").status, 401);
   EXPECT_EQ(server.ask("GET", "/metrics").status, 401);
+  EXPECT_EQ(server.ask("POST", "/tokenize", R"({"prompt": "hi"})").status, 401);
+  EXPECT_EQ(server.ask("GET", "/tokenizer_info").status, 401);
   EXPECT_EQ(server.ask("GET", "/health").status, 200);
   EXPECT_EQ(server.ask("POST", "/v1/completions", kShort.dump(), "secret").status, 200);
   EXPECT_EQ(server.ask("GET", "/v1/models", "", "secret").status, 200);

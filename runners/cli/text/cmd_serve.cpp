@@ -127,7 +127,9 @@ void add_serve_command(CLI::App& app, Context&) {
       "One request at a time, in the order in which they come. The address is printed when the\n"
       "server is ready; Ctrl-C ends it after the current step or prompt. Routes: POST "
       "/v1/completions,\n"
-      "POST /v1/chat/completions, GET /v1/models, GET /health, GET /metrics.\n\nExamples:\n"
+      "POST /v1/chat/completions, POST /tokenize, POST /detokenize, GET /tokenizer_info, GET "
+      "/v1/models,\n"
+      "GET /health, GET /metrics.\n\nExamples:\n"
       "  evalrun serve --method pld:adaptive=true\n"
       "  evalrun serve -m model.gguf --port 0 --context 2048\n"
       "  KEY=secret evalrun serve --host 0.0.0.0 --key-env KEY");
