@@ -2,6 +2,8 @@
 option(EVALRUN_TESTS "Build the tests" ON)
 set(EVALRUN_CUDA ON CACHE STRING "Compile the CUDA part: ON = when nvcc >= 12 is found, REQUIRED, OFF")
 set_property(CACHE EVALRUN_CUDA PROPERTY STRINGS ON REQUIRED OFF)
+set(EVALRUN_MPI ON CACHE STRING "Build the library for `evalrun run --mpi`: ON = when MPI is found, REQUIRED, OFF")
+set_property(CACHE EVALRUN_MPI PROPERTY STRINGS ON REQUIRED OFF)
 option(EVALRUN_WERROR "Treat warnings as errors" OFF)
 option(EVALRUN_FUZZ "Build the libFuzzer programs, with address and undefined-behaviour sanitizers (Clang)" OFF)
 option(EVALRUN_STATIC "Link evalrun with static libraries where Debian has them, for a program to be carried elsewhere" OFF)

@@ -83,7 +83,7 @@ bool same_measurements(const ResultStore& target, int64_t there, int64_t here) {
 }
 
 // Inside a transaction of the target, with the source attached.
-int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target) {
+int64_t copy_attached_run(const ResultStore& source, int64_t run_id, ResultStore& target) {
   if (const auto known = one<int64_t>(target,
                                       "SELECT id FROM main.run WHERE key = "
                                       "(SELECT key FROM source.run WHERE id = ?)",
@@ -170,6 +170,14 @@ void remove_database(const std::string& path) {
 
 }  // namespace
 
+int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target) {
+  const Attached attached(source, target);
+  StoreTransaction whole(target);
+  const int64_t copied = copy_attached_run(source, run_id, target);
+  whole.commit();
+  return copied;
+}
+
 int64_t copy_baseline(const ResultStore& source, const std::string& name, ResultStore& target,
                       const std::string& as, bool replace) {
   const auto run_id = one<int64_t>(source, "SELECT run_id FROM baseline WHERE name = ?", {name});
@@ -181,7 +189,7 @@ int64_t copy_baseline(const ResultStore& source, const std::string& name, Result
     throw base::usage_error(
         fmt::format("{} has a baseline '{}' already: run {}", target.path(), as, *taken),
         "--as NAME gives this one another name, --force takes the name from that run");
-  const int64_t copied = copy_run(source, *run_id, target);
+  const int64_t copied = copy_attached_run(source, *run_id, target);
   target.execute(
       "INSERT OR REPLACE INTO main.baseline (name, run_id, note, saved) "
       "SELECT ?, ?, note, saved FROM source.baseline WHERE name = ?",

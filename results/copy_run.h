@@ -7,6 +7,9 @@
 
 namespace evalrun::results {
 
+// Copies a run with all that belongs to it. As copy_baseline(), without a name.
+int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target);
+
 // Copies a baseline's run with all that belongs to it - environment, arms, prompts and their
 // rendered text, generations down to steps, nodes, divergences, clocks and scores, certificates -
 // under new numbers, names it there with the note and date it has here, and returns the run's

@@ -24,6 +24,10 @@ build_packages=(
 check_packages=(clang-format shellcheck)
 
 # shellcheck disable=SC2034
+# For tests of job arrays and MPI (docs/slurm.md); without them these are skipped.
+cluster_packages=(slurmctld slurmd slurm-client munge libopenmpi-dev openmpi-bin)
+
+# shellcheck disable=SC2034
 # Languages whose programs can be scored (docs/sandbox.md); g++ is installed already.
 code_packages=(
   python3 python3-numpy libboost-dev libssl-dev default-jdk-headless nodejs

@@ -109,6 +109,8 @@ def conditions(build, sanitizers=False, root=ROOT, env=os.environ):
         "no-training-environment": not output_of(train, "-c", "import torch, pytest; print(1)"),
         "no-gguf": not output_of(home / "servers/gguf/bin/python", "-c", "import gguf; print(1)"),
         "no-lm-eval": not (home / "lm-eval/bin/lm_eval").exists(),
+        "no-slurm": not all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "munged"))),
+        "no-mpi": not (build / "bin/evalrun-mpi.so").exists(),
         "no-toolchains": not all(map(shutil.which, ("javac", "node", "go", "rustc", "g++"))),
     }
 

@@ -102,6 +102,7 @@ struct Context {
 void add_audit_command(CLI::App& app, Context& context);
 void add_run_command(CLI::App& app, Context& context);
 void add_report_command(CLI::App& app, Context& context);
+void add_cluster_command(CLI::App& app, Context& context);
 void add_completion_command(CLI::App& app, Context& context);
 void add_compare_command(CLI::App& app, Context& context);
 void add_corpus_command(CLI::App& app, Context& context);

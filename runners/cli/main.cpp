@@ -85,7 +85,7 @@ void add_commands(CLI::App& app, Context& context) {
   const std::pair<const char*, std::vector<Add>> groups[] = {
       {"Measure",
        {add_run_command, add_report_command, add_compare_command, add_merge_command,
-        add_load_command}},
+        add_cluster_command, add_load_command}},
       {"Gate", {add_check_command, add_baseline_command, add_verify_command}},
       {"Explain",
        {add_list_command, add_show_command, add_predict_command, add_cost_command,

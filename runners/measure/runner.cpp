@@ -1,6 +1,8 @@
 #include "runners/measure/runner.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <span>
 
 #include "engine/base/error.h"
@@ -71,6 +73,10 @@ struct Runner::Impl {
   void store_weight_placement();
   void warn_of_hopeless_arms();
   void measure_pending();
+  // Those that the source gives, for as long as it gives any.
+  void measure_from_source(int64_t begin_ns);
+  // All that are pending now. False: the run is to end.
+  bool measure_visits(int64_t begin_ns);
 
   // One generation and its row.
   void measure(const Visit& v);
@@ -217,6 +223,29 @@ void Runner::Impl::warn_of_hopeless_arms() {
 
 void Runner::Impl::measure_pending() {
   const int64_t begin = clock.now_ns();
+  if (options.source != nullptr)
+    measure_from_source(begin);
+  else if (measure_visits(begin) && options.turns != nullptr)
+    options.turns->next();  // the last visit is done
+}
+
+void Runner::Impl::measure_from_source(int64_t begin_ns) {
+  const std::vector<const Visit*> all = std::move(pending);
+  do {
+    if (stop_requested()) {
+      outcome.status = RunStatus::kInterrupted;
+      return;
+    }
+    const std::vector<int> prompts = options.source->next();
+    if (prompts.empty()) return;
+    const std::set<int> now(prompts.begin(), prompts.end());
+    pending.clear();
+    std::copy_if(all.begin(), all.end(), std::back_inserter(pending),
+                 [&](const Visit* v) { return now.count(v->prompt) > 0; });
+  } while (measure_visits(begin_ns));
+}
+
+bool Runner::Impl::measure_visits(int64_t begin) {
   // Arms of one prompt stay together. A wave of prompts takes too long for that.
   const bool batches = std::any_of(plan.arms.begin(), plan.arms.end(),
                                    [](const PlannedArm& a) { return a.record.batch > 1; });
@@ -227,29 +256,29 @@ void Runner::Impl::measure_pending() {
     i += visits.size();
     if ((batches || v.block != block) && stop_requested()) {
       outcome.status = RunStatus::kInterrupted;
-      return;
+      return false;
     }
     if (batches || v.block != block) {
       if (options.max_time_s > 0 &&
           static_cast<double>(clock.now_ns() - begin) * 1e-9 >= options.max_time_s) {
         outcome.status = RunStatus::kOutOfTime;
-        return;
+        return false;
       }
     }
     block = v.block;
     if (options.turns != nullptr && !options.turns->next()) {
       outcome.status = RunStatus::kInterrupted;
-      return;
+      return false;
     }
     const bool single = arm(v).record.batch == 1;
     if (single && !arm(v).endpoint) {
       measure(v);
     } else if (!(single ? measure_server(v) : measure_batch(visits))) {
       outcome.status = RunStatus::kInterrupted;
-      return;
+      return false;
     }
   }
-  if (options.turns != nullptr) options.turns->next();  // the last visit is done
+  return true;
 }
 
 std::span<const Visit* const> Runner::Impl::together(size_t begin) const {
@@ -463,9 +492,10 @@ RunOutcome Runner::Impl::finish(const SessionOf* session_of) {
     if (outcome.unscored > 0 || lacks_model_scores(stored(), store))
       outcome.status = RunStatus::kInterrupted;
   }
-  // A shard ends the run where it is the last one.
+  // A part of a plan ends the run where it is the last one.
+  const bool part = plan.shard || options.source != nullptr;
   if (outcome.status == RunStatus::kComplete &&
-      (!plan.shard ||
+      (!part ||
        results::count_generations(store, outcome.run_id).stored >= plan.whole.generations()))
     store.finish_run(outcome.run_id);
   return outcome;

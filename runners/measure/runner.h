@@ -12,6 +12,7 @@
 #include "evaluators/evaluator.h"
 #include "results/store.h"
 #include "runners/measure/progress.h"
+#include "runners/measure/prompt_source.h"
 #include "runners/measure/sessions.h"
 #include "runners/measure/turns.h"
 #include "runners/plan/plan.h"
@@ -39,6 +40,8 @@ struct RunnerOptions {
   // (Ctrl-C).
   std::function<bool()> stop;
   ProgressSink* progress = nullptr;
+  // Says which prompts are measured, and when; the plan's whole schedule without one.
+  PromptSource* source = nullptr;
   Turns* turns = nullptr;       // waits for its turn before the warm-up and before every visit
   double row_cost_seconds = 0;  // for the T(n) table of measure_row_cost(); 0 = no table
   std::string row_cost_cache;   // file of earlier tables, "" = none

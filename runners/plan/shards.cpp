@@ -105,22 +105,32 @@ std::vector<int> cut_plan(const RunPlan& plan, int count) {
   return numbers;
 }
 
-void take_shard(const results::Shard& shard, RunPlan& plan) {
+std::vector<std::vector<int>> plan_units(const RunPlan& plan) {
+  std::vector<std::vector<int>> prompts;
+  for (ShardUnit& unit : units_of(plan)) prompts.push_back(std::move(unit.prompts));
+  return prompts;
+}
+
+void check_can_be_cut(const RunPlan& plan, const std::string& option) {
   if (!plan.chosen.empty())
     throw base::usage_error(
-        "--shard with --methods auto: the choice of `evalrun tune method` is one machine's",
+        fmt::format("{} with --methods auto: the choice of `evalrun tune method` is one machine's",
+                    option),
         fmt::format("name the method on all machines: --methods {}", plan.chosen));
   for (const PlannedArm& arm : plan.arms) {
     const auto steps = arm.record.settings.find("steps");
     if (steps != arm.record.settings.end() && steps->second == "carry state")
       throw base::usage_error(
-          fmt::format(
-              "--shard with {}: it drafts from what it learnt from the prompts before, which "
-              "are not the same in a shard",
-              arm.record.label),
-          "measure that method in a run of its own without --shard, or without what it carries "
+          fmt::format("{} with {}: it drafts from what it learnt from the prompts before, which "
+                      "are not the same in a part of them",
+                      option, arm.record.label),
+          "measure that method in a run of its own by one process, or without what it carries "
           "(evalrun list methods)");
   }
+}
+
+void take_shard(const results::Shard& shard, RunPlan& plan) {
+  check_can_be_cut(plan, "--shard");
   plan.shard_of = cut_plan(plan, shard.count);
   plan.shard = shard;
   std::erase_if(plan.schedule,

@@ -22,13 +22,22 @@ results::Shard parse_shard(const std::string& text);
 inline constexpr int64_t kNewTokenCost = 8;
 int64_t shard_cost(const PlannedPrompt& prompt);
 
+// Prompts that one process measures, as indices of the plan: a wave, or the waves of a group of
+// prompts. In the order of the plan.
+std::vector<std::vector<int>> plan_units(const RunPlan& plan);
+
 // The number of its shard, from 1, of each prompt. What stays together goes to the shard that has
 // the least so far, the longest first; ties go to the lower number. usage_error where there are
 // fewer of those than shards.
 std::vector<int> cut_plan(const RunPlan& plan, int count);
 
-// Makes the whole plan one of that shard: its schedule, its run's key. usage_error for arms that
-// carry what they learnt from prompt to prompt, and for `auto`, which is one machine's choice.
+// usage_error for a plan whose prompts cannot be measured by several processes: arms that carry
+// what they learnt from prompt to prompt, and `auto`, which is one machine's choice. `option` is
+// the one that asks for it.
+void check_can_be_cut(const RunPlan& plan, const std::string& option);
+
+// Makes the whole plan one of that shard: its schedule, its run's key. usage_error where
+// check_can_be_cut() says so.
 void take_shard(const results::Shard& shard, RunPlan& plan);
 
 // Whether the prompt of that index is measured here.

@@ -2,6 +2,7 @@
 // name, and before anything is measured. What --help shows is what is tested, so a new option needs
 // a line in kWrong.
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <regex>
 #include <set>
@@ -44,9 +45,12 @@ const std::map<std::string, std::string> kWrong = {
     {"--confirm", "nonsense"},
     {"--context", "0"},
     {"--contexts", "0"},
+    {"--copy-every", "nonsense"},
+    {"--copy-to", "suite.json/x.db"},
     {"--cost", "nonsense"},
     {"--data-root", "nowhere"},
     {"--device", "nonsense"},
+    {"--devices", "nonsense"},
     {"--diff", "nonsense"},
     {"--draft", "nowhere.gguf"},
     {"--draft-dtype", "nonsense"},
@@ -57,6 +61,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--error", "2"},
     {"--estimator", "nonsense"},
     {"--evaluator", "nonsense"},
+    {"--every", "nonsense"},
     {"--evaluators", "nonsense"},
     {"--export", "nonsense"},
     {"--fail-on", "nonsense"},
@@ -123,6 +128,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--sample-tokens", "0"},
     {"--sampler", "nonsense"},
     {"--samples", "-1"},
+    {"--scheduler", "nonsense"},
     {"--scope", "nonsense"},
     {"--seed", "nonsense"},
     {"--sequences", "0"},
@@ -130,11 +136,13 @@ const std::map<std::string, std::string> kWrong = {
     {"--sessions", "1"},
     {"--shape", "nonsense"},
     {"--shard", "4/3"},
+    {"--shards", "0"},
     {"--significance", "2"},
     {"--slo", "nonsense"},
     {"--split-by", "nonsense"},
     {"--suite", "nonsense"},
     {"--space", "nonsense"},
+    {"--take", "nowhere.db"},
     {"--task", "nonsense"},
     {"--tasks", "nonsense"},
     {"--temperature", "-1"},
@@ -158,10 +166,15 @@ const std::map<std::string, std::string> kFree = {
     {"--as (baseline import)", "a name to be given"},
     {"--label", "a name to be given"},
     {"--data-root (data fetch)", "made if need be"},
+    {"--folder", "made if need be"},
     {"--judge-model", "a name that only a server knows"},
+    {"--local", "a folder of other machines"},
     {"--name", "a name to be given"},
     {"--nonce", "any text keeps runs apart"},
     {"--note", "a remark"},
+    {"--option", "a word for another program"},
+    {"--program", "a file of other machines"},
+    {"--store", "a folder of other machines"},
 };
 
 // What else the command line must hold for the option to be read.
@@ -198,6 +211,10 @@ class Options : public CommandTest {
     folder_.write("suite.json",
                   R"({"name": "tiny", "methods": ["ar", "pld"], "tasks": ["jsonl:prompts.jsonl"],
                       "max_new": 4, "warmup": 0})");
+    folder_.write("job/cluster.json", R"({"scheduler": "slurm", "shards": 1, "program": "evalrun",
+                      "run": ["suite.json"], "options": [], "store": "", "local": "", "jobs": []})");
+    std::filesystem::create_directories(folder_.file("job/shards"));
+    std::filesystem::copy_file(folder_.file("r.db"), folder_.file("job/shards/1-of-1.db"));
     folder_.write("in.jsonl", "{\"prompt\": \"the cat\", \"text\": \"the cat\"}\n");
     folder_.write("text.txt", "the cat sat on the mat and the cat sat there again\n");
     folder_.write("answers.jsonl", "");
@@ -225,6 +242,10 @@ class Options : public CommandTest {
         {"baseline show", {"main"}},
         {"capture", {"--model", model, "--in", "in.jsonl", "--out", "captured", "--max-new", "4"}},
         {"check", {"--max-regression", "90%"}},
+        {"cluster collect", {"job"}},
+        {"cluster resubmit", {"job"}},
+        {"cluster status", {"job"}},
+        {"cluster submit", {"suite.json", "--dry-run", "--shards", "2", "--folder", "new"}},
         {"compare", {"1", "1"}},
         {"completion", {"bash"}},
         {"corpus build", {"in.jsonl", "--kind", "ngrams", "--model", model, "--out", "x.ngrams"}},
@@ -311,7 +332,9 @@ TEST_F(Options, TheWordsOfThisTestAreRight) {
   const std::set<std::string> slow = {"data fetch", "data model", "data verify", "doctor",
                                       "tune self_spec", "tune tree", "verify", "judge",
                                       // The last two need a server, and do not end by themselves.
-                                      "cost", "load", "serve"};
+                                      "cost", "load", "serve",
+                                      // Their shards are those of a scheduler.
+                                      "cluster collect", "cluster resubmit", "cluster status"};
   for (const auto& [command, words] : commands()) {
     if (slow.contains(command)) continue;
     Words line = base::split(command, ' ');

@@ -159,6 +159,10 @@ const std::vector<IncludeRule>& include_rules() {
       {"runners/load",
        {"runners/endpoints", "runners/plan", "runners/measure", "engine/", "results"},
        {"fmt", "nlohmann", "spdlog"}},
+      {"runners/cluster",
+       {"runners/machine", "runners/plan", "runners/measure", "engine/", "results",
+        "results/merge"},
+       {"fmt", "nlohmann", "spdlog"}},
       {"runners/train", {"engine/", "methods/"}, {"fmt", "nlohmann", "spdlog"}},
       {"runners/verify",
        {"runners/endpoints", "runners/machine", "runners/plan", "runners/measure", "engine/",
@@ -167,19 +171,22 @@ const std::vector<IncludeRule>& include_rules() {
       {"runners/cli",
        {"engine/", "methods/", "datasets", "evaluators/", "results/", "reports/", "runners/machine",
         "runners/measure", "runners/plan", "runners/score", "runners/serve", "runners/train",
-        "runners/load", "runners/endpoints", "runners/verify"},
+        "runners/load", "runners/endpoints", "runners/verify", "runners/cluster"},
        {"fmt", "nlohmann", "spdlog", "CLI11"}},
   };
   static const std::vector<IncludeRule> all = [] {
     std::vector<IncludeRule> list = rules;
     const IncludeRule frame = list.back();  // every room of commands may do what the frame may
-    for (const char* room : {"measure", "results", "shell", "text", "gate"}) {
+    for (const char* room : {"measure", "results", "shell", "text", "cluster", "gate"}) {
       IncludeRule rule = frame;
       rule.folder = fmt::format("runners/cli/{}", room);
       rule.ours.push_back("runners/cli");
       list.push_back(rule);
     }
-    list.back().ours.push_back("runners/cli/results");
+    for (IncludeRule& rule : list)
+      if (rule.folder == "runners/cli/gate" || rule.folder == "runners/cli/cluster")
+        rule.ours.push_back("runners/cli/results");
+    list.push_back({"runners/cluster/mpi", {"runners/cluster"}, {"MPI"}});
     list.push_back(
         {"tests",
          {"engine/", "methods/", "datasets/", "evaluators/", "results/", "reports/", "runners/",
@@ -202,7 +209,7 @@ std::string third_party_of(std::string_view header) {
       {"gtest/", "GoogleTest"}, {"gmock/", "GoogleTest"},   {"benchmark/", "Google Benchmark"},
       {"cuda", "CUDA"},         {"cublas", "CUDA"},         {"nvtx3/", "CUDA"},
       {"mma.h", "CUDA"},        {"seccomp.h", "seccomp"},   {"divsufsort", "divsufsort"},
-      {"boost/", "Boost"},
+      {"boost/", "Boost"},      {"mpi.h", "MPI"},
   };
   for (const auto& [prefix, library] : prefixes)
     if (header.substr(0, prefix.size()) == prefix) return library;

@@ -10,6 +10,7 @@
 #include "runners/cli/gate/gate_environment.h"
 #include "runners/cli/gate/other_program.h"
 #include "runners/cli/gate/temporary_folder.h"
+#include "runners/cluster/command_output.h"
 
 namespace evalrun::cli {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 void measure(const std::string& program, std::vector<std::string> words, const std::string& log) {
   words.insert(words.begin(), {program, "run"});
   const int status = std::system((shell_line(words) + " > " + shell_line({log}) + " 2>&1").c_str());
-  require_measured(words, exit_code_of_status(status), log);
+  require_measured(words, runners::exit_code_of_status(status), log);
 }
 
 // Sessions one after the other, each a process that measures everything.

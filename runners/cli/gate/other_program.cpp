@@ -1,7 +1,6 @@
 #include "runners/cli/gate/other_program.h"
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 
 #include <csignal>
 #include <cstring>
@@ -45,10 +44,6 @@ void require_measured(const std::vector<std::string>& words, int code, const std
   throw base::data_error(program, shell_line(words),
                          fmt::format("ended with exit code {}{}: {}", code, when, last_line(log)),
                          "run it by hand; both builds must know the suite and its options");
-}
-
-int exit_code_of_status(int status) {
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 }  // namespace evalrun::cli

@@ -15,7 +15,4 @@ std::string last_line(const std::string& file);
 void require_measured(const std::vector<std::string>& words, int code, const std::string& log,
                       const std::string& when = "");
 
-// Exit code from what wait() says: 128 + signal for a process that was killed.
-int exit_code_of_status(int status);
-
 }  // namespace evalrun::cli

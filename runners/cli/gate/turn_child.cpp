@@ -19,6 +19,7 @@
 #include "engine/base/text.h"
 #include "runners/cli/command_line.h"
 #include "runners/cli/gate/other_program.h"
+#include "runners/cluster/command_output.h"
 #include "runners/measure/interrupt.h"
 #include "runners/measure/turns.h"
 
@@ -168,7 +169,7 @@ int TurnChild::wait_for_end() {
                              fmt::format("did not end within {:.0f} s{}", patience_s_, when()),
                              "run it by hand without --lock-step to see where it hangs");
   }
-  return exit_code_of_status(status_);
+  return runners::exit_code_of_status(status_);
 }
 
 bool TurnChild::ready() {

@@ -24,6 +24,7 @@
 #include "runners/cli/measure/doctor_checks.h"
 #include "runners/cli/measure/doctor_code.h"
 #include "runners/cli/measure/doctor_findings.h"
+#include "runners/cli/shard_option.h"
 #include "runners/machine/build_info.h"
 #include "runners/machine/environment.h"
 #include "runners/machine/processor_energy.h"
@@ -44,6 +45,7 @@ struct DoctorArguments {
   std::string model, data_root;
   bool code = false;
   int workers = 0;
+  ShardOption shard;
 };
 
 std::string value_or(const std::map<std::string, std::string>& map, const std::string& key,
@@ -289,8 +291,9 @@ void examine_code(Findings& out) {
 // Only the official solutions: they take minutes.
 void run_code_doctor(const DoctorArguments& options, Context& context) {
   const int workers = options.workers > 0 ? options.workers : engine::allowed_cores();
-  print_solutions(check_solutions(datasets::resolve_data_root(options.data_root), workers), workers,
-                  context.global.json);
+  print_solutions(check_solutions(datasets::resolve_data_root(options.data_root), workers,
+                                  [&](int64_t index) { return options.shard.takes(index); }),
+                  workers, context.global.json);
 }
 
 void run_doctor(const DoctorArguments& options, Context& context) {
@@ -330,6 +333,8 @@ void add_doctor_command(CLI::App& app, Context& context) {
   command->add_option("-j,--jobs", options->workers, "Programs at once (default: one per core)")
       ->check(CLI::Range(1, 64))
       ->needs(code);
+  options->shard.add(*command, "problems of each language", "passed and total add up");
+  command->get_option("--shard")->needs(code);
   command->footer(
       "Exit code 6 when something must be fixed first.\n\nExamples:\n"
       "  evalrun doctor\n"

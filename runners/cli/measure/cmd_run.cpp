@@ -23,10 +23,15 @@
 #include "runners/cli/measure/loaded_models.h"
 #include "runners/cli/measure/run_plan.h"
 #include "runners/cli/measure/run_settings.h"
+#include "runners/cli/measure/shared_end.h"
 #include "runners/cli/output.h"
 #include "runners/cli/row_cost_file.h"
 #include "runners/cli/stored_row_times.h"
 #include "runners/cli/units.h"
+#include "runners/cluster/device_processes.h"
+#include "runners/cluster/shard_reporter.h"
+#include "runners/cluster/shared_run.h"
+#include "runners/cluster/socket_messages.h"
 #include "runners/machine/gpu_state.h"
 #include "runners/machine/processor_energy.h"
 #include "runners/machine/row_cost_cache.h"
@@ -67,6 +72,11 @@ struct RunArguments {
   std::optional<bool> aa, replay, ignore_eos, kv_cache;
   std::string data_root, label, nonce, shard, row_cost, format = "text";
   double max_time_s = 0;
+  std::string copy_to, peers;
+  std::vector<std::string> devices;
+  bool mpi = false;
+  bool shared() const { return mpi || !peers.empty(); }
+  double copy_every_s = 300;
   int jobs = 0;
   evaluators::ScoringContext scoring;
   bool resume = true, plan = false, skip_long = false;
@@ -167,6 +177,21 @@ void add_run_options(CLI::App& run, RunArguments& o) {
   run.add_option("--max-time", o.max_time_s,
                  "Stop after this long, once the current prompt is finished: 90s, 10m, 2h")
       ->transform(as_seconds());
+  run.add_option("--devices", o.devices,
+                 "A process for each of these devices, which share the prompts: cuda:0,cuda:1; or "
+                 "cores of this machine: cpu,cpu or cpu:0-3,cpu:4-7")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  run.add_flag("--mpi", o.mpi,
+               "Share the prompts with the other processes that mpirun has started");
+  // Hidden: --devices starts processes with it.
+  run.add_option("--peers", o.peers, "RANK/SIZE:DESCRIPTORS")->group("");
+  run.add_option("--copy-to", o.copy_to,
+                 "Keep a copy of the result database in this file, on a shared disk: made between "
+                 "generations and at the end; a run begins with it where it holds more than --db");
+  run.add_option("--copy-every", o.copy_every_s, "How often, with --copy-to")
+      ->transform(as_seconds())
+      ->default_str("5m");
   run.add_option(
          "-j,--jobs", o.jobs,
          "Generated programs run at once when answers are judged, after the timed part (default: "
@@ -519,6 +544,20 @@ void check_lock_step(const RunArguments& o, const std::vector<OneRun>& all) {
         "measure with --batch 1, or check such a run against a stored baseline: evalrun check");
 }
 
+runners::ShardReporter::Settings copy_settings(const Context& context, const RunArguments& o,
+                                               const std::function<bool()>& stop) {
+  std::error_code ignored;
+  if (std::filesystem::weakly_canonical(o.copy_to, ignored) ==
+      std::filesystem::weakly_canonical(context.global.db, ignored))
+    throw base::usage_error(fmt::format("--copy-to: {} is the result database itself", o.copy_to),
+                            "name another file, or leave --copy-to out");
+  return {.database = context.global.db,
+          .copy = o.copy_to,
+          .shard = o.shard,
+          .copy_every_s = o.copy_every_s,
+          .stop = stop};
+}
+
 void check_shard(const RunArguments& o) {
   runners::parse_shard(o.shard);
   if (o.lock_step)
@@ -531,6 +570,71 @@ void check_shard(const RunArguments& o) {
         "give all of them the same --nonce NAME");
 }
 
+// A run of several processes is one run, and nothing else decides what each measures.
+void check_shared(const RunArguments& o, const std::vector<OneRun>& all) {
+  const std::string option = o.mpi ? "--mpi" : "--devices";
+  const auto refuse = [&](bool given, const char* other, const char* remedy) {
+    if (given) throw base::usage_error(fmt::format("{} with {}", option, other), remedy);
+  };
+  refuse(o.mpi && !o.devices.empty(), "--devices",
+         "start a process for each device by mpirun, or leave out --mpi");
+  refuse(!o.shard.empty(), "--shard", "leave out one of them: either divides the prompts");
+  refuse(o.lock_step, "--lock-step", "leave out one of them");
+  refuse(!o.copy_to.empty(), "--copy-to", "each process has a database of its own beside --db");
+  refuse(all.size() > 1, "several runs", "give each option one value, in several commands");
+  refuse(o.mpi && !o.resume && o.nonce.empty(), "--no-resume",
+         "each process would draw a name of its own: give all of them --nonce NAME");
+  refuse(o.peers.empty() && !o.devices.empty() && !o.model.device.empty(), "--device",
+         "leave out one of them");
+}
+
+void start_devices(Context& context, const RunArguments& o, const std::string& nonce) {
+  std::vector<std::string> words = process_arguments();
+  std::erase(words, "--no-resume");
+  if (!nonce.empty() && o.nonce.empty()) words.insert(words.end(), {"--nonce", nonce});
+  context.exit_code = runners::run_device_processes(
+      runners::parse_device_slots(o.devices, runners::allowed_cores()), words);
+}
+
+// As one of several processes (runners/cluster/shared_run.h). The first of them tells how it ended.
+void run_as_part(Context& context, const RunArguments& o, const OneRun& one,
+                 const std::string& nonce) {
+  const std::unique_ptr<runners::Messages> messages =
+      o.mpi ? runners::open_mpi() : runners::open_sockets(runners::parse_socket_peers(o.peers));
+  const bool first = messages->rank() == 0;
+  if (!first) spdlog::set_level(spdlog::level::warn);
+  LoadedModels models;
+  Instruments instruments(context.global);
+  runners::PlanRequest request = make_request(o, one, nonce, false, models);
+  if (!o.peers.empty())  // as it was before --devices made several of it
+    request.command =
+        resume_line(runners::without_option(runners::without_option(process_arguments(), "--peers"),
+                                            "--device"),
+                    nonce);
+  runners::ProgressSink silent;
+  runners::RunnerOptions& options = instruments.options();
+  options.scoring = o.scoring;
+  options.score_workers = o.jobs;
+  options.max_time_s = o.max_time_s;
+  if (first)
+    warn_if_unsafe(o.scoring);
+  else
+    options.progress = &silent;
+  const runners::SharedOutcome outcome =
+      run_shared(*messages, request, context.global.db, instruments.clock(), options,
+                 o.mpi ? "--mpi" : "--devices");
+  if (!first) return;
+  context.exit_code = tell_shared(outcome, context.global.db, request.command);
+  if (!outcome.run_id) return;
+  const results::ResultStore store(context.global.db);
+  print_line(base::trim(table(store, {*outcome.run_id}, context.global.json ? "json" : o.format,
+                              context.global.no_color)));
+  const int64_t failed = results::count_generations(store, *outcome.run_id).failed;
+  if (failed > 0) spdlog::warn("{} generations failed; their rows say why (evalrun show)", failed);
+  if (failed > 0 || !tokens_as_promised(store, *outcome.run_id))
+    context.exit_code = static_cast<int>(base::ExitCode::kCorrectness);
+}
+
 void run(Context& context, const RunArguments& o) {
   const std::vector<OneRun> all = make_runs(o);
   const bool several = all.size() > 1;
@@ -541,7 +645,10 @@ void run(Context& context, const RunArguments& o) {
     if (o.model.device.empty()) require_energy("cpu");
     for (const std::string& device : o.model.device) require_energy(device);
   }
+  if (o.shared() || !o.devices.empty()) check_shared(o, all);
   if (o.plan) return show_plans(context, o, all, nonce);
+  if (o.shared()) return run_as_part(context, o, all.front(), nonce);
+  if (!o.devices.empty()) return start_devices(context, o, nonce);
   LoadedModels models;
   if (several) check_plans(o, all, nonce, models);
 
@@ -550,8 +657,13 @@ void run(Context& context, const RunArguments& o) {
   const int64_t begin_ns = clock.now_ns();
   std::optional<runners::PlanRequest> request;
   if (!several) request = make_request(o, all.front(), nonce, false, models);
-  results::ResultStore store(context.global.db);
   runners::RunnerOptions& options = instruments.options();
+  std::optional<runners::ShardReporter> reporter;  // before the store: it may bring the file
+  if (!o.copy_to.empty()) {
+    reporter.emplace(instruments.progress(), clock, copy_settings(context, o, options.stop));
+    options.progress = &*reporter;
+  }
+  results::ResultStore store(context.global.db);
   warn_if_unsafe(o.scoring);
   options.scoring = o.scoring;
   options.score_workers = o.jobs;
@@ -573,6 +685,7 @@ void run(Context& context, const RunArguments& o) {
     const runners::RunOutcome outcome =
         runners::run_suite(*request, store, o.lock_step ? turns.clock() : clock, options);
     status = outcome.status;
+    if (reporter) reporter->ended(outcome);
     if (const int code = exit_code_of(outcome, request->command); code != 0)
       context.exit_code = code;
     if (outcome.measured == 0 && status == runners::RunStatus::kComplete)
@@ -583,6 +696,7 @@ void run(Context& context, const RunArguments& o) {
     if (outcome.stored_before + outcome.measured > outcome.failed) runs.push_back(outcome.run_id);
     if (status != runners::RunStatus::kComplete) break;
   }
+  if (reporter) reporter->finish(status == runners::RunStatus::kComplete ? "complete" : "stopped");
   // After Ctrl-C the user wants the shell back; `report` prints the table of what is stored.
   if (status != runners::RunStatus::kInterrupted && !runs.empty() && !o.lock_step)
     print_line(base::trim(

@@ -1,5 +1,7 @@
 // What `evalrun doctor` says about running generated code: sandbox, toolchains, official solutions.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +32,9 @@ struct SolutionCheck {
 
 // With HumanEval-X under `data_root` all of its problems, otherwise our own one per language.
 // Prepares toolchains where needed (a minute, once).
-std::vector<SolutionCheck> check_solutions(const std::string& data_root, int workers);
+// `takes`: of the problems of a language, by index from 0, those to run.
+std::vector<SolutionCheck> check_solutions(const std::string& data_root, int workers,
+                                           const std::function<bool(int64_t)>& takes);
 
 // As a table, or as one JSON document.
 void print_solutions(const std::vector<SolutionCheck>& checks, int workers, bool json);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -14,6 +15,7 @@
 #include "runners/cli/output.h"
 #include "runners/cli/results/judge_tables.h"
 #include "runners/cli/run_reference.h"
+#include "runners/cli/shard_option.h"
 #include "runners/cli/units.h"
 #include "runners/measure/interrupt.h"
 #include "runners/score/judging.h"
@@ -30,6 +32,8 @@ struct JudgeArguments {
   std::vector<std::string> runs, arms;
   std::string arm_a, arm_b, task = "mt_bench", data_root, cache;
   std::string endpoint, model, replies, requests;
+  std::vector<std::string> take;
+  ShardOption shard;
   int jobs = 4, retries = 6, max_tokens = 2048;
   double timeout_s = 120, max_time_s = 0, first_wait_s = 1;
 };
@@ -110,6 +114,28 @@ int write_requests(const std::string& path, const std::vector<runners::JudgeQues
   return static_cast<int>(seen.size());
 }
 
+// Of several machines, or of a colleague's.
+void take_over(const std::vector<std::string>& files,
+               const std::vector<runners::JudgeQuestion>& questions, results::JudgeReplies& cache) {
+  for (const std::string& file : files) {
+    const results::JudgeReplies other(file);
+    for (const runners::JudgeQuestion& q : questions)
+      if (const auto reply = other.find(q.key); reply && !cache.find(q.key))
+        cache.add(q.key, *reply);
+  }
+}
+
+// Those of this machine. An answer that several arms gave is one question, and goes to one machine.
+std::vector<runners::JudgeQuestion> of_shard(std::vector<runners::JudgeQuestion> questions,
+                                             const ShardOption& shard) {
+  std::map<std::string, int64_t> places;
+  std::erase_if(questions, [&](const runners::JudgeQuestion& q) {
+    const auto place = places.emplace(q.id(), static_cast<int64_t>(places.size())).first;
+    return !shard.takes(place->second);
+  });
+  return questions;
+}
+
 AskOutcome ask(const JudgeArguments& o, const std::vector<runners::JudgeQuestion>& questions,
                results::JudgeReplies& cache, const GlobalOptions& global) {
   runners::AskOptions options;
@@ -186,6 +212,8 @@ void judge_run(const JudgeArguments& o, Context& context) {
   for (const StoredAnswer& answer : answers)
     for (size_t turn = 0; turn < answer.talk.answers.size(); ++turn)
       questions.push_back(runners::grade_question(prompts, judge_id(o), answer.talk, turn));
+  take_over(o.take, questions, cache);
+  questions = of_shard(std::move(questions), o.shard);
   if (!o.requests.empty()) {
     print_line(
         fmt::format("{}: {} requests", o.requests, write_requests(o.requests, questions, cache)));
@@ -233,6 +261,8 @@ void judge_two(const JudgeArguments& o, Context& context) {
   for (const runners::AnswerPair& pair : pairs)
     for (runners::JudgeQuestion& q : runners::questions_of(pair, prompts, judge_id(o)))
       questions.push_back(std::move(q));
+  take_over(o.take, questions, cache);
+  questions = of_shard(std::move(questions), o.shard);
   if (!o.requests.empty()) {
     print_line(
         fmt::format("{}: {} requests", o.requests, write_requests(o.requests, questions, cache)));
@@ -299,6 +329,11 @@ void add_judge_command(CLI::App& app, Context& context) {
   command->add_option("--arm-b", o.arm_b, "Two runs: arm of the second (default: its baseline)");
   add_data_root(*command, o.data_root);
   command->add_option("--cache", o.cache, "Verdicts (default: judge.db under EVALRUN_HOME)");
+  o.shard.add(*command, "questions",
+              "then once without it, with --take FILE for the --cache of each machine");
+  command->add_option("--take", o.take, "Verdicts of another --cache, taken over first; repeatable")
+      ->check(CLI::ExistingFile)
+      ->allow_extra_args(false);
   command->add_option("-j,--jobs", o.jobs, "Requests at a time")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -9,6 +9,7 @@
 #include "results/merge/merge_runs.h"
 #include "runners/cli/cli.h"
 #include "runners/cli/output.h"
+#include "runners/cli/results/merge_files.h"
 #include "runners/cli/run_reference.h"
 
 namespace evalrun::cli {
@@ -126,15 +127,20 @@ nlohmann::ordered_json merge_json(const std::string& out, const results::MergeOu
 void run_merge(const MergeArguments& options, Context& context) {
   std::vector<results::MergeInput> inputs;
   for (const std::string& text : options.in) inputs.push_back(input_named(text));
-  const results::MergeOutcome outcome = results::merge_runs(options.out, inputs);
-  if (context.global.json)
-    print_json_document(merge_json(options.out, outcome));
-  else
-    print_outcome(options.out, outcome);
-  if (!outcome.complete()) context.exit_code = static_cast<int>(base::ExitCode::kInconclusive);
+  merge_files(context, options.out, inputs);
 }
 
 }  // namespace
+
+void merge_files(Context& context, const std::string& out,
+                 const std::vector<results::MergeInput>& inputs) {
+  const results::MergeOutcome outcome = results::merge_runs(out, inputs);
+  if (context.global.json)
+    print_json_document(merge_json(out, outcome));
+  else
+    print_outcome(out, outcome);
+  if (!outcome.complete()) context.exit_code = static_cast<int>(base::ExitCode::kInconclusive);
+}
 
 void add_merge_command(CLI::App& app, Context& context) {
   auto* command = app.add_subcommand("merge", "Shards of a run, or parts of one, as one run");

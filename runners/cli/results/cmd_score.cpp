@@ -17,6 +17,7 @@
 #include "runners/cli/given_options.h"
 #include "runners/cli/output.h"
 #include "runners/cli/results/score_run.h"
+#include "runners/cli/shard_option.h"
 #include "runners/measure/interrupt.h"
 #include "runners/measure/progress.h"
 #include "runners/score/score_export.h"
@@ -39,6 +40,7 @@ struct ScoreArguments {
   std::string dataset, generations, data_root, export_format, out;
   std::vector<std::string> evaluators;
   int workers = 0;
+  ShardOption shard;
 };
 
 const std::vector<std::pair<std::string, runners::ExportFormat>>& export_formats() {
@@ -215,9 +217,13 @@ void run_score(const ScoreArguments& options, Context& context) {
   const datasets::LoadedDataset set =
       datasets::load_dataset(options.dataset, datasets::resolve_data_root(options.data_root));
   const std::vector<const EvaluatorEntry*> judges = choose_evaluators(options, set.info);
-  const evaluators::GenerationsFile file = evaluators::read_generations(
+  evaluators::GenerationsFile file = evaluators::read_generations(
       datasets::maybe_gunzip(base::read_file(options.generations), options.generations),
       options.generations, set);
+  // All samples of a prompt by one machine: means and errors are by prompt.
+  std::erase_if(file.generations, [&](const evaluators::OutsideGeneration& generation) {
+    return !options.shard.takes(static_cast<int64_t>(generation.prompt));
+  });
   print_problems(file.problems);
 
   warn_if_unsafe(options.scoring);
@@ -279,6 +285,7 @@ void add_score_command(CLI::App& app, Context& context) {
   add_scoring_options(*command, options->scoring);
   command->add_option("-j,--jobs", options->workers, "Answers scored at once (default: all cores)")
       ->check(CLI::Range(1, 1024));
+  options->shard.add(*command, "prompts", "the lines of --json of all of them are those of one");
   std::vector<std::string> formats;
   for (const auto& [name, format] : export_formats()) formats.push_back(name);
   command
@@ -310,7 +317,7 @@ void add_score_command(CLI::App& app, Context& context) {
     if (!options->against.empty() && options->dataset.empty() && options->generations.empty())
       refuse_given(*command,
                    {"--data-root", "--allow-unsafe", "--time-scale", "--tool-folder",
-                    "--fix-go-imports", "--export", "--out"},
+                    "--fix-go-imports", "--export", "--out", "--shard"},
                    "a stored run, whose answers are compared as texts");
     run_score(*options, context);
   });

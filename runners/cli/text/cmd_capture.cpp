@@ -16,6 +16,7 @@
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/prompt_line.h"
+#include "runners/cli/shard_option.h"
 #include "runners/cli/text/dialogue.h"
 #include "runners/cli/units.h"
 #include "runners/measure/interrupt.h"
@@ -31,6 +32,7 @@ struct CaptureArguments {
   int max_new = 128, jobs = 32;
   int max_prompt = 0;  // 0 = not given: a prompt that does not fit is an error
   double max_time_s = 0;
+  ShardOption shard;
 };
 
 // "auto", "none", "eagle3" or layers such as 2,15,27.
@@ -171,7 +173,9 @@ void run_capture(const CaptureArguments& o, Context& context) {
   options.stop = runners::InterruptGuard::requested;
 
   engine::SessionOptions session = o.model.session_options(1);
-  const Input input = InputReader(o, model).read();
+  Input input = InputReader(o, model).read();
+  std::erase_if(input.prompts,
+                [&](const runners::CapturePrompt& p) { return !o.shard.takes(p.line); });
   runners::CaptureSettings settings;
   settings.describe(*model);
   settings.kv_dtype = session.kv_dtype.empty()
@@ -271,6 +275,7 @@ void add_capture_command(CLI::App& app, Context& context) {
       ->add_option("--max-time", o.max_time_s,
                    "Begin no further answer after this long: 90s, 10m, 2h")
       ->transform(as_seconds());
+  o.shard.add(*command, "lines", "training takes the folders of all of them");
   command->footer(
       "DIR gets capture.json and part-NNNNN.safetensors with tokens, start, prompt, line, ended,\n"
       "hidden, residual and the answers of dialogues, and standard output one line with totals.\n"

@@ -12,6 +12,7 @@
 #include "runners/cli/jsonl.h"
 #include "runners/cli/output.h"
 #include "runners/cli/prompt_line.h"
+#include "runners/cli/shard_option.h"
 #include "runners/measure/forced_logits.h"
 #include "runners/measure/runner.h"
 #include "runners/plan/method_lists.h"
@@ -31,6 +32,7 @@ struct GenerateArguments {
   engine::SamplingParams sampling;
   uint64_t seed = 0;
   bool ignore_eos = false;
+  ShardOption shard;
 };
 
 struct Arm {
@@ -55,6 +57,7 @@ class Generator {
   void run() {
     JsonlReader reader(options_.in);
     for (int64_t index = 0; const auto object = reader.next(); ++index) {
+      if (!options_.shard.takes(index)) continue;
       const std::vector<int32_t> prompt = read_prompt(reader, *object, *model_);
       reserve(reader, static_cast<int>(prompt.size()));
       const auto id = object->find("id");
@@ -191,6 +194,7 @@ void add_generate_command(CLI::App& app, Context&) {
       ->check(CLI::IsMember({"inverse", "gumbel"}))
       ->default_str("inverse");
   command->add_option("--seed", options->seed, "Seed of the draws")->capture_default_str();
+  options->shard.add(*command, "lines", "all outputs together hold every line once");
   command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
   command->footer(
       "One line per input and method: {\"id\", \"method\", \"prompt_tokens\", \"tokens\", "
