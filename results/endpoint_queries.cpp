@@ -22,4 +22,44 @@ std::map<int64_t, EndpointTotals> endpoint_totals(const ResultStore& store, int6
   return totals;
 }
 
+std::vector<CountedAnswer> endpoint_answers(const ResultStore& store, int64_t arm_id) {
+  std::vector<CountedAnswer> answers;
+  if (!has_endpoints(store)) return answers;
+  store.query(
+      "SELECT p.key, g.tokens_hash, g.prompt_id, g.sample, sum(max(t.n_tokens - 1, 0)), "
+      "coalesce(sum(e.target_steps), 0), coalesce(sum(e.drafted), 0), "
+      "coalesce(sum(e.accepted), 0), count(*) = count(e.target_steps) FROM v_answer g "
+      "JOIN prompt p ON p.id = g.prompt_id JOIN turn t ON t.generation_id = g.id "
+      "JOIN endpoint_turn e ON e.turn_id = t.id WHERE g.arm_id = ? AND g.fault = '' GROUP BY g.id "
+      "ORDER BY p.key, g.sample",
+      {arm_id}, [&](const Row& r) {
+        answers.push_back({.prompt_key = r.text(0),
+                           .tokens_hash = r.text(1),
+                           .prompt_id = r.integer(2),
+                           .sample = r.integer(3),
+                           .tokens = r.integer(4),
+                           .steps = r.integer(5),
+                           .drafted = r.integer(6),
+                           .accepted = r.integer(7),
+                           .counted = r.integer(8) != 0});
+        return true;
+      });
+  return answers;
+}
+
+AskedTwice asked_twice(const ResultStore& store, int64_t arm_id, int64_t other_arm_id,
+                       int64_t other_repeat) {
+  AskedTwice twice;
+  store.query(
+      "SELECT count(*), coalesce(sum(a.tokens_hash <> b.tokens_hash), 0) FROM generation a "
+      "JOIN generation b ON b.arm_id = ? AND b.prompt_id = a.prompt_id AND b.sample = a.sample "
+      "AND b.repeat = ? AND b.status = 'ok' AND b.fault = '' "
+      "WHERE a.arm_id = ? AND a.repeat = 0 AND a.status = 'ok' AND a.fault = ''",
+      {other_arm_id, other_repeat, arm_id}, [&](const Row& r) {
+        twice = {.answers = r.integer(0), .differing = r.integer(1)};
+        return false;
+      });
+  return twice;
+}
+
 }  // namespace evalrun::results

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "results/store.h"
 
@@ -16,5 +18,23 @@ struct EndpointTotals {
 };
 // Of arms that are servers; none in files before version 12.
 std::map<int64_t, EndpointTotals> endpoint_totals(const ResultStore& store, int64_t run_id);
+
+// The first finished answer of a server to each prompt and sample, without a planted fault, by
+// prompt key and sample.
+struct CountedAnswer {
+  std::string prompt_key, tokens_hash;
+  int64_t prompt_id = 0, sample = 0;
+  // Over its turns: tokens after the first, steps of the target, and the server's own counts.
+  int64_t tokens = 0, steps = 0, drafted = 0, accepted = 0;
+  bool counted = false;  // the server counted the steps of every turn
+};
+std::vector<CountedAnswer> endpoint_answers(const ResultStore& store, int64_t arm_id);
+
+// Answers to the same prompt and sample, one arm's in its first repeat and another's in a repeat.
+struct AskedTwice {
+  int64_t answers = 0, differing = 0;
+};
+AskedTwice asked_twice(const ResultStore& store, int64_t arm_id, int64_t other_arm_id,
+                       int64_t other_repeat);
 
 }  // namespace evalrun::results

@@ -172,6 +172,8 @@ struct ScoreRecord {
 
 // ArmRecord::method of a server that is measured over HTTP.
 inline constexpr const char* kEndpointMethod = "endpoint";
+// Fact "endpoint.NAME.host" of a run: the server is on evalrun's own machine.
+inline constexpr const char* kThisMachine = "this machine";
 
 // One method with parameters under one engine mode: everything that changes a figure is in `key`.
 struct ArmRecord {

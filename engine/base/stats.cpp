@@ -4,6 +4,7 @@
 #include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/chi_squared.hpp>
 #include <boost/math/distributions/fisher_f.hpp>
+#include <boost/math/distributions/hypergeometric.hpp>
 #include <boost/math/distributions/normal.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
@@ -85,6 +86,15 @@ double binomial_upper_p(int64_t k, int64_t n, double p) {
   if (k == 0) return 1;
   const Binomial draws(static_cast<double>(n), p);
   return boost::math::cdf(boost::math::complement(draws, static_cast<double>(k - 1)));
+}
+
+double fisher_upper_p(int64_t k, int64_t n, int64_t k0, int64_t n0) {
+  EVALRUN_CHECK(k >= 0 && k <= n && k0 >= 0 && k0 <= n0, "{} of {}, {} of {}", k, n, k0, n0);
+  const int64_t marked = k + k0, fewest = std::max<int64_t>(0, marked - n0);
+  if (k <= fewest) return 1;
+  const boost::math::hypergeometric_distribution<double, Policy> draws(
+      static_cast<unsigned>(marked), static_cast<unsigned>(n), static_cast<unsigned>(n + n0));
+  return boost::math::cdf(boost::math::complement(draws, static_cast<unsigned>(k - 1)));
 }
 
 std::optional<MeanInterval> t_interval(std::span<const double> x, double confidence) {

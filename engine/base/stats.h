@@ -31,6 +31,11 @@ double fisher_f_p(double statistic, double dof, double within);
 // P(X >= k) for X of n trials with probability p each, exactly.
 double binomial_upper_p(int64_t k, int64_t n, double p);
 
+// Fisher's exact test (Statistical Methods for Research Workers, 1934, 21.02), one-sided: the
+// chance that of k + k0 marked among n + n0 at least k are among the n, if both groups have one
+// share. 0 <= k <= n, 0 <= k0 <= n0.
+double fisher_upper_p(int64_t k, int64_t n, int64_t k0, int64_t n0);
+
 struct Interval {
   double lo = 0, hi = 0;
 };

@@ -44,9 +44,11 @@ bool EventStream::line(std::string_view text, const std::function<bool(const Eve
   if (!std::exchange(begun_, true) && text.starts_with(kByteOrderMark))
     text.remove_prefix(kByteOrderMark.size());
   if (text.empty()) {
-    const Event event = std::exchange(event_, {});
     // An event without a line of data is none; one with an empty line of data is.
-    return !std::exchange(has_data_, false) || on_event(event);
+    const bool go_on = !std::exchange(has_data_, false) || on_event(event_);
+    event_.name.clear();  // what they hold is used again
+    event_.data.clear();
+    return go_on;
   }
   const size_t colon = text.find(':');  // at 0: a comment, a field without a name
   const std::string_view field = text.substr(0, colon);

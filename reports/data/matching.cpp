@@ -18,18 +18,34 @@ std::map<std::string, const PromptInfo*> prompts_by_key(const RunData& data) {
 
 namespace {
 
+// The arm's own tokens at a speed that never changes: what is left of a change of the ratio is the
+// arm's.
+Pairing pair_with_nothing(const ArmCells& cells, const std::function<bool(int64_t)>& keep) {
+  constexpr double kTokenNs = 1e6;
+  Pairing p = pair_with_reference(cells, cells, keep);
+  const PromptPairs measured = p.prompts;
+  for (const auto& [id, pair] : measured) {
+    PromptPair& steady = p.prompts[id];
+    steady.base_ns = steady.base_fastest_ns = kTokenNs * pair.base_tokens;
+  }
+  p.base.decode_ns = p.base.fastest_ns = kTokenNs * p.base.n_decode;
+  return p;
+}
+
 Pairing pair_arm(const RunData& data, const ArmInfo& arm,
-                 const std::unordered_set<int64_t>& prompts) {
-  const ArmInfo* reference = data.reference(arm);
-  EVALRUN_CHECK(reference != nullptr, "run {} has no baseline arm", data.run.id);
-  return pair_with_reference(cells_of(data, arm.id), cells_of(data, reference->id),
-                             [&](int64_t id) { return prompts.contains(id); });
+                 const std::unordered_set<int64_t>& prompts, const Against& against) {
+  const auto keep = [&](int64_t id) { return prompts.contains(id); };
+  if (against && against->empty()) return pair_with_nothing(cells_of(data, arm.id), keep);
+  const ArmInfo* other = against ? data.arm(*against) : data.reference(arm);
+  EVALRUN_CHECK(other != nullptr, "run {} has no arm '{}'", data.run.id,
+                against.value_or("baseline"));
+  return pair_with_reference(cells_of(data, arm.id), cells_of(data, other->id), keep);
 }
 
 }  // namespace
 
 MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& label,
-                     const std::string& task) {
+                     const std::string& task, const Against& against) {
   const ArmInfo* arm_a = a.arm(label);
   const ArmInfo* arm_b = b.arm(label);
   EVALRUN_CHECK(arm_a != nullptr && arm_b != nullptr, "arm '{}' is not in both runs", label);
@@ -47,8 +63,8 @@ MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& labe
     ids_b.insert(it->second->id);
   }
   MatchedArm m;
-  m.a = pair_arm(a, *arm_a, ids_a);
-  m.b = pair_arm(b, *arm_b, ids_b);
+  m.a = pair_arm(a, *arm_a, ids_a, against);
+  m.b = pair_arm(b, *arm_b, ids_b, against);
   const auto cells_a = cells_of(a, arm_a->id), cells_b = cells_of(b, arm_b->id);
   for (const auto& [p, q] : common) {
     for (auto it = cells_a.lower_bound({p->id, 0}); it != cells_a.end() && it->first.first == p->id;
@@ -106,17 +122,19 @@ std::pair<SessionLogs, SessionLogs> common_logs(const Side& a, const Side& b,
 }  // namespace
 
 MatchedSessions match_sessions(const std::vector<RunData>& a, const std::vector<RunData>& b,
-                               const std::string& label, const std::string& task) {
+                               const std::string& label, const std::string& task,
+                               const Against& against) {
   EVALRUN_CHECK(!a.empty() && !b.empty(), "a side without sessions");
   Side side_a, side_b;
   MatchedSessions matched;
   for (size_t r = 0; r < b.size(); ++r) {
-    const MatchedArm m = match_arm(a[0], b[r], label, task);
+    const MatchedArm m = match_arm(a[0], b[r], label, task, against);
     if (r == 0) side_a.add(a[0], m.a);
     side_b.add(b[r], m.b);
     matched.cells += m.cells, matched.same_tokens += m.same_tokens;
   }
-  for (size_t r = 1; r < a.size(); ++r) side_a.add(a[r], match_arm(a[r], b[0], label, task).a);
+  for (size_t r = 1; r < a.size(); ++r)
+    side_a.add(a[r], match_arm(a[r], b[0], label, task, against).a);
   std::vector<std::string> keys;
   std::tie(matched.logs_a, matched.logs_b) = common_logs(side_a, side_b, keys);
   const auto by_key = prompts_by_key(a[0]);

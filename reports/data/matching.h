@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,17 @@ std::map<std::string, const PromptInfo*> prompts_by_key(const RunData& data);
 
 // One arm in both runs, over the prompts (of one task, "" = all) that both have.
 struct MatchedArm {
-  Pairing a, b;  // each against its reference arm (RunData) in its run
+  Pairing a, b;                                        // each in its run
   int64_t same_tokens = 0, same_steps = 0, cells = 0;  // (prompt, sample) present in both
   std::string first_changed;                           // prompt whose tokens differ, "" if none
   std::string first_recounted;                         // prompt whose step counters differ
 };
+// What an arm's times stand against: absent = its reference arm (RunData), "" = nothing, a time of
+// 1 ms for each token; else the arm of that label.
+using Against = std::optional<std::string>;
 // Both runs must have a baseline arm, and an arm of that label.
 MatchedArm match_arm(const RunData& a, const RunData& b, const std::string& label,
-                     const std::string& task);
+                     const std::string& task, const Against& against = std::nullopt);
 
 // One arm over all sessions of two sides, over the prompts that have a speedup in each of them.
 struct MatchedSessions {
@@ -34,6 +38,7 @@ struct MatchedSessions {
 };
 // As match_arm(); neither side is empty.
 MatchedSessions match_sessions(const std::vector<RunData>& a, const std::vector<RunData>& b,
-                               const std::string& label, const std::string& task);
+                               const std::string& label, const std::string& task,
+                               const Against& against = std::nullopt);
 
 }  // namespace evalrun::reports

@@ -13,7 +13,9 @@
 #include "reports/gate/gate_lock_step.h"
 #include "reports/gate/gate_output.h"
 #include "reports/gate/gate_quality.h"
+#include "reports/gate/gate_servers.h"
 #include "reports/gate/gate_speed.h"
+#include "reports/gate/gate_yardstick.h"
 
 namespace evalrun::reports {
 
@@ -53,10 +55,11 @@ bool comparable(const std::vector<GateCheck>& checks) {
 std::vector<GateCheck> all_but_speed(const RunInStore& base, const RunInStore& current,
                                      const GateOptions& options) {
   std::vector<GateCheck> checks = output_checks(current.store, current.data, options.faults);
-  append(checks, comparable_checks(base.data, current.data));
+  append(checks, comparable_checks(base.data, current.data, options));
   if (!comparable(checks)) return checks;
   append(checks, complete_checks(base.data, current.data));
   append(checks, equality_checks(base.data, current.data));
+  append(checks, server_checks(base.store, base.data, current.store, current.data, options));
   append(checks, quality_checks(base.store, base.data, current.store, current.data, options));
   return checks;
 }
@@ -122,6 +125,7 @@ GateResult evaluate_gate(const Sessions& base, const Sessions& current,
   const bool test_speed = comparable(first);
   append(result.checks, std::move(first));
   if (test_speed) {
+    result.warnings = yardstick_warnings(bases[0], news[0], options);
     std::vector<StoredRunData> all;
     for (RunData& run : bases) all.push_back({&base.store, &run});
     for (RunData& run : news) all.push_back({&current.store, &run, options.faults});

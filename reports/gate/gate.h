@@ -21,8 +21,9 @@ struct GateResult {
   // |mean log ratio| of the A/A arms, the larger of the two runs. In runs with batches: the largest
   // of all sizes, and the margin it gives. Arms are judged by their own size's (GateCheck::margin).
   double noise_floor = 0;
-  double margin = 0;    // a proven loss beyond this is a regression
-  std::string summary;  // one line for stdout
+  double margin = 0;                  // a proven loss beyond this is a regression
+  std::string summary;                // one line for stdout
+  std::vector<std::string> warnings;  // of the yardsticks of servers
   // A verdict on speed is open that more repeats may close.
   bool more_repeats_help() const;
   RunInfo base, current;

@@ -25,7 +25,11 @@ struct GateOptions {
   double max_quality_loss = 0.05;
   Faults faults = Faults::kLeaveOut;  // of the new run; kInclude for the self-test
   bool lock_step = false;             // session i of both builds took turns: gate_lock_step.h
+  // What the time of servers is judged by (gate_yardstick.h): an arm's label, kNoYardstick, or ""
+  // for the usual one.
+  std::string yardstick = {};
 };
+inline constexpr const char* kNoYardstick = "none";
 
 // Worst first: the exit code is that of the worst verdict. A new run that is wrong in itself is
 // wrong whatever the baseline is; nothing is compared with an incompatible one.
@@ -35,7 +39,7 @@ const char* to_string(Outcome o);
 struct GateCheck {
   // "failures", "accounting", "repeats", "lossless": the new run by itself;
   // "comparable", "complete", "tokens", "counters", "quality", "speed": against the baseline;
-  // "tok_s": the same in lock step.
+  // "answers", "tau": the same of servers; "tok_s": in lock step.
   std::string metric;
   std::string method;  // arm label, "" for the whole run
   Outcome outcome = Outcome::kOk;
@@ -45,6 +49,9 @@ struct GateCheck {
   // than the margin" (Holm; gate_lock_step.cpp says of what where long steps decide). "quality" has
   // a p-value where scores differ, of a loss beyond what passes.
   std::optional<double> effect, lo, hi, margin, p_value;
+  // "speed" against a stored baseline: the smallest loss that such figures prove to lie beyond the
+  // margin in four of five checks, by the spread that they have.
+  std::optional<double> detectable;
   std::optional<LongSteps> long_steps;  // in lock step: of this arm, over all sessions
   std::vector<Cause> causes;            // speed only: which side moved; empty where neither did
   int64_t n = 0;                        // what was looked at: prompts, generations

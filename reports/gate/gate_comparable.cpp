@@ -8,10 +8,22 @@
 #include <string>
 
 #include "reports/data/matching.h"
+#include "reports/gate/gate_yardstick.h"
 
 namespace evalrun::reports {
 
-std::vector<GateCheck> comparable_checks(const RunData& base, const RunData& current) {
+namespace {
+
+// What a run says of a server; nullptr where it does not.
+const std::string* server_fact(const RunData& run, const std::string& label, const char* what) {
+  const auto fact = run.run.environment.find(fmt::format("endpoint.{}.{}", label, what));
+  return fact == run.run.environment.end() ? nullptr : &fact->second;
+}
+
+}  // namespace
+
+std::vector<GateCheck> comparable_checks(const RunData& base, const RunData& current,
+                                         const GateOptions& options) {
   std::vector<std::string> reasons;
   const auto differs = [&](const std::string& what, const std::string& was, const std::string& is) {
     if (was != is) reasons.push_back(fmt::format("{} was {}, is {}", what, was, is));
@@ -20,18 +32,28 @@ std::vector<GateCheck> comparable_checks(const RunData& base, const RunData& cur
   if (current.baseline() == nullptr) reasons.push_back("the run has no plain-decoding arm");
   for (const OtherMachine& m : other_machines(base.run, current.run))
     differs("the " + m.what, m.first, m.second);
-  int methods = 0;
   for (const ArmInfo& a : base.arms) {
     const ArmInfo* other = current.arm(a.label);
     if (other == nullptr) {
       reasons.push_back(fmt::format("{} is in the baseline only", a.label));
       continue;
     }
-    methods += a.drafts();
+    for (const auto& [fact, name] : {std::pair{"model", "model"}, std::pair{"host", "machine"}}) {
+      const std::string* was = server_fact(base, a.label, fact);
+      const std::string* is = server_fact(current, a.label, fact);
+      if (is_server(a) && was != nullptr && is != nullptr)
+        differs(fmt::format("{}: {}", a.label, name), *was, *is);
+    }
     for (const OtherMode& m : other_modes(a, *other))
       differs(fmt::format("{}: {}", a.label, m.what), m.first, m.second);
   }
-  if (methods == 0 && reasons.empty()) reasons.push_back("the baseline has no method to compare");
+  if (reasons.empty()) {
+    const Yardsticks yardsticks = yardsticks_of(base, options);
+    if (!yardsticks.refusal.empty())
+      reasons.push_back(yardsticks.refusal + "; " + yardsticks.remedy);
+    else if (yardsticks.arms.empty())
+      reasons.push_back("the baseline has no method to compare");
+  }
   const auto was = prompts_by_key(base), is = prompts_by_key(current);
   const auto missing = [](const auto& from, const auto& in) {
     return std::count_if(from.begin(), from.end(),

@@ -11,6 +11,7 @@
 #include "reports/data/design.h"
 #include "reports/data/matching.h"
 #include "reports/data/sessions.h"
+#include "reports/gate/gate_yardstick.h"
 
 namespace evalrun::reports {
 
@@ -31,10 +32,11 @@ class SpeedTest {
     double rose;   // of "the speedup rose beyond the margin"
   };
   double margin_at(int64_t batch) const;
-  void test(const ArmInfo& arm);
+  void test(const JudgedArm& judged);
+  double detectable(const SessionChange& change, double worst) const;
   void adjust();  // Holm, both sides by themselves
   void decide(const Tested& t);
-  void describe(GateCheck& v) const;
+  void describe(GateCheck& v, const JudgedArm& judged) const;
 
   const std::vector<RunData>& bases_;
   const std::vector<RunData>& news_;
@@ -42,6 +44,7 @@ class SpeedTest {
   double alpha_;
   std::map<int64_t, double> floors_;  // by batch, of both sides
   double max_regression_, allowed_;   // the loss that was asked for, and as ln of the speedup
+  std::vector<JudgedArm> judged_;     // one for each check, in order
   std::vector<Tested> tested_;
   SpeedChecks result_;
 };
@@ -74,17 +77,50 @@ double p_below(const SessionChange& t, double limit) {
   return t.mean < limit ? 0.0 : 1.0;
 }
 
-std::string causes_text(const std::vector<Cause>& causes) {
+// What the two sides of a ratio are called: beside servers by their labels.
+struct SideNames {
+  std::string method = "method", yardstick = "AR";
+};
+SideNames side_names(const JudgedArm& judged) {
+  if (!judged.server) return {};
+  return {judged.label, judged.yardstick};
+}
+
+std::string cause_text(Cause cause, const SideNames& names) {
+  switch (cause) {
+    case Cause::kMethodSlower:
+      return names.method + " slower";
+    case Cause::kMethodFaster:
+      return names.method + " faster";
+    case Cause::kArSlower:
+      return names.yardstick + " slower";
+    case Cause::kArFaster:
+      return names.yardstick + " faster";
+    default:
+      return to_string(cause);
+  }
+}
+
+std::string causes_text(const std::vector<Cause>& causes, const SideNames& names) {
   std::string text;
-  for (const Cause c : causes) text += fmt::format("{}{}", text.empty() ? "" : ", ", to_string(c));
+  for (const Cause c : causes) text += (text.empty() ? "" : ", ") + cause_text(c, names);
   return text.empty() ? "" : text + ": ";
 }
 
 // The ratio hides what moved: tokens/s of both arms tell.
-std::string tok_s_text(const MatchedSessions& m) {
-  return fmt::format("method {:.1f} -> {:.1f} tok/s, AR {:.1f} -> {:.1f} tok/s",
-                     m.a.method.fastest_tok_s(), m.b.method.fastest_tok_s(),
-                     m.a.base.fastest_tok_s(), m.b.base.fastest_tok_s());
+std::string tok_s_text(const MatchedSessions& m, const SideNames& names) {
+  std::string text = fmt::format("{} {:.1f} -> {:.1f} tok/s", names.method,
+                                 m.a.method.fastest_tok_s(), m.b.method.fastest_tok_s());
+  if (!names.yardstick.empty())
+    text += fmt::format(", {} {:.1f} -> {:.1f} tok/s", names.yardstick, m.a.base.fastest_tok_s(),
+                        m.b.base.fastest_tok_s());
+  return text;
+}
+
+std::string effect_name(const JudgedArm& judged) {
+  if (!judged.server) return "speedup";
+  return judged.yardstick.empty() ? "tokens per second, without a yardstick,"
+                                  : "speed against " + judged.yardstick;
 }
 
 SpeedTest::SpeedTest(const std::vector<RunData>& bases, const std::vector<RunData>& news,
@@ -94,7 +130,8 @@ SpeedTest::SpeedTest(const std::vector<RunData>& bases, const std::vector<RunDat
       designs_(bases.front().prompts, Scope::kFixedSet),
       alpha_(options.level()),
       max_regression_(options.max_regression),
-      allowed_(log_of_loss(options.max_regression)) {
+      allowed_(log_of_loss(options.max_regression)),
+      judged_(yardsticks_of(bases.front(), options).arms) {
   add_floors(bases_, floors_);
   add_floors(news_, floors_);
   result_.margin = max_regression_;
@@ -110,16 +147,25 @@ double SpeedTest::margin_at(int64_t batch) const {
 }
 
 SpeedChecks SpeedTest::judge() {
-  for (const ArmInfo& a : bases_.front().arms)
-    if (a.drafts()) test(a);
+  for (const JudgedArm& judged : judged_) test(judged);
   adjust();
   for (const Tested& t : tested_) decide(t);
-  for (GateCheck& v : result_.checks) describe(v);
+  for (size_t i = 0; i < judged_.size(); ++i) describe(result_.checks[i], judged_[i]);
   return std::move(result_);
 }
 
-void SpeedTest::test(const ArmInfo& arm) {
-  const MatchedSessions m = match_sessions(bases_, news_, arm.label, "");
+// Student's t of a loss beyond the margin, as it is tested: power 80 % for one that lies as many
+// standard errors further off.
+double SpeedTest::detectable(const SessionChange& change, double worst) const {
+  constexpr double kPower = 0.8;
+  const double errors = base::student_t_quantile(1 - alpha_, change.dof) +
+                        base::student_t_quantile(kPower, change.dof);
+  return -std::expm1(worst - errors * change.standard_error);
+}
+
+void SpeedTest::test(const JudgedArm& judged) {
+  const ArmInfo& arm = *bases_.front().arm(judged.label);
+  const MatchedSessions m = match_sessions(bases_, news_, arm.label, "", judged.yardstick);
   GateCheck v = gate_check("speed", arm.label, Outcome::kInconclusive, "", 0);
   v.n = static_cast<int64_t>(m.logs_a.front().size());
   v.margin = margin_at(arm.batch);
@@ -137,7 +183,8 @@ void SpeedTest::test(const ArmInfo& arm) {
     v.outcome = t->interval.lo > -worst     ? Outcome::kImprovement
                 : t->interval.lo > allowed_ ? Outcome::kOk
                                             : Outcome::kInconclusive;
-    v.reason = tok_s_text(m);
+    v.detectable = detectable(*t, worst);
+    v.reason = tok_s_text(m, side_names(judged));
     v.causes = causes_of(m.a, m.b, m.same_tokens < m.cells,
                          -allowed_);  // what is below the limit is no cause
     tested_.push_back({result_.checks.size(), p_below(*t, worst), 1 - p_below(*t, -worst)});
@@ -160,6 +207,7 @@ void SpeedTest::decide(const Tested& t) {
   if (t.fell < alpha_) v.outcome = Outcome::kRegression;
   // A speedup that rose because plain decoding lost speed is a loss of this engine, and one
   // that may have done so is not fine yet.
+  if (!judged_[t.check].both_count) return;
   if (v.causes.empty() || v.causes.front() != Cause::kArSlower) return;
   if (t.rose < alpha_)
     v.outcome = Outcome::kRegression;
@@ -167,12 +215,14 @@ void SpeedTest::decide(const Tested& t) {
     v.outcome = Outcome::kInconclusive;
 }
 
-void SpeedTest::describe(GateCheck& v) const {
+void SpeedTest::describe(GateCheck& v, const JudgedArm& judged) const {
   if (v.outcome == Outcome::kInconclusive) v.causes.clear();  // nothing is shown
-  if (v.effect)
-    v.reason = fmt::format("{}speedup {:+.1f} % [{:+.1f}, {:+.1f}], margin {:.1f} %; {}",
-                           causes_text(v.causes), 100 * *v.effect, 100 * *v.lo, 100 * *v.hi,
-                           100 * *v.margin, v.reason);
+  if (!v.effect) return;
+  v.reason = fmt::format("{}{} {:+.1f} % [{:+.1f}, {:+.1f}], margin {:.1f} %; {}",
+                         causes_text(v.causes, side_names(judged)), effect_name(judged),
+                         100 * *v.effect, 100 * *v.lo, 100 * *v.hi, 100 * *v.margin, v.reason);
+  if (judged.server)
+    v.reason += fmt::format("; a loss of {:.1f} % would be found", 100 * *v.detectable);
 }
 
 }  // namespace

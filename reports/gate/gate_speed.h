@@ -1,4 +1,5 @@
-// The gate's check of speed: has the speedup of an arm fallen beyond the margin?
+// The gate's check of speed: has the speedup of an arm, or the speed of a server against its
+// yardstick, fallen beyond the margin?
 #pragma once
 #include <vector>
 
@@ -9,7 +10,7 @@ namespace evalrun::reports {
 
 // A side is one session or several; sessions.h says how they are pooled.
 struct SpeedChecks {
-  std::vector<GateCheck> checks;  // one per arm of the baseline that drafts
+  std::vector<GateCheck> checks;  // one per arm of the baseline that is judged (yardsticks_of())
   double noise_floor = 0;         // these two as GateResult
   double margin = 0;
 };

@@ -27,6 +27,7 @@ std::string to_json(const GateResult& r) {
                       {"hi", json_value(v.hi)},
                       {"margin", json_value(v.margin)},
                       {"p_value", json_value(v.p_value)},
+                      {"detectable", json_value(v.detectable)},
                       {"step_pairs", steps_json(v, &LongSteps::pairs)},
                       {"long_steps", steps_json(v, &LongSteps::now)},
                       {"long_steps_other", steps_json(v, &LongSteps::base)},
@@ -40,6 +41,7 @@ std::string to_json(const GateResult& r) {
                     {"noise_floor", r.noise_floor},
                     {"baseline", run_json(r.base)},
                     {"run", run_json(r.current)},
+                    {"warnings", r.warnings},
                     {"verdicts", checks}};
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

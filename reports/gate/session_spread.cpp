@@ -7,6 +7,7 @@
 #include "engine/base/stats.h"
 #include "reports/data/matching.h"
 #include "reports/data/sessions.h"
+#include "reports/gate/gate_yardstick.h"
 #include "results/queries.h"
 
 namespace evalrun::reports {
@@ -25,16 +26,16 @@ std::vector<int64_t> sessions_like(const results::ResultStore& store, int64_t ru
 }
 
 std::optional<double> session_spread(const results::ResultStore& store,
-                                     const std::vector<int64_t>& sessions) {
+                                     const std::vector<int64_t>& sessions,
+                                     const GateOptions& options) {
   if (sessions.size() < 2) return std::nullopt;
   std::vector<RunData> runs;
   for (const int64_t run : sessions) runs.push_back(load_run(store, run));
   std::optional<double> largest;
-  for (const ArmInfo& arm : runs.front().arms) {
-    if (!arm.drafts()) continue;
+  for (const JudgedArm& arm : yardsticks_of(runs.front(), options).arms) {
     std::vector<double> means;
     for (const RunData& run : runs) {
-      const MatchedArm m = match_arm(run, run, arm.label, "");
+      const MatchedArm m = match_arm(run, run, arm.label, "", arm.yardstick);
       const std::vector<double> logs = fastest_log_ratios(values_of(m.a.prompts));
       if (!logs.empty()) means.push_back(base::mean(logs));
     }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "reports/gate/gate_check.h"
 #include "results/store.h"
 
 namespace evalrun::reports {
@@ -14,9 +15,11 @@ namespace evalrun::reports {
 std::vector<int64_t> sessions_like(const results::ResultStore& store, int64_t run_id);
 
 // Standard deviation between sessions of the mean ln of the speedup over prompts, of the arm in
-// which it is largest. nullopt for fewer than two sessions.
+// which it is largest; arms and what they stand against are those that the gate judges. nullopt for
+// fewer than two sessions.
 std::optional<double> session_spread(const results::ResultStore& store,
-                                     const std::vector<int64_t>& sessions);
+                                     const std::vector<int64_t>& sessions,
+                                     const GateOptions& options = {});
 
 // Chance that ln of a speedup changes from one session to another by `beyond` more than it truly
 // did, in one direction, or by more still: Student's t with a spread estimated from `history`

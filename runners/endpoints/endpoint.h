@@ -42,6 +42,9 @@ struct EndpointSpec {
 // Throws usage_error naming the field and what is allowed.
 EndpointSpec parse_endpoint(std::string_view text, std::string_view where);
 std::string to_string(const EndpointSpec& spec);  // what parse_endpoint() reads; never a key
+// Where it runs: results::kThisMachine, or the host of the URL. Not the port: a server that was
+// started again is the same one.
+std::string host_of(const EndpointSpec& spec);
 
 // What an API can do; where it cannot, a row says so instead of pretending.
 struct EndpointAbilities {

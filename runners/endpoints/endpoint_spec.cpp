@@ -10,6 +10,7 @@
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/net/http_client.h"
+#include "results/records.h"
 #include "runners/endpoints/endpoint.h"
 
 namespace evalrun::runners {
@@ -136,6 +137,16 @@ EndpointSpec parse_endpoint(std::string_view text, std::string_view where) {
          base::split_options(text.substr(comma + 1), {what, "key"}, kEndpointForm))
       set_endpoint_key(spec, key, value, what);
   return spec;
+}
+
+std::string host_of(const EndpointSpec& spec) {
+  if (net::is_local(spec.url)) return results::kThisMachine;
+  const std::string host = spec.url.substr(spec.url.find("://") + 3);
+  const size_t colon = host.rfind(':');
+  // Within brackets it is part of an IPv6 address.
+  return colon == std::string::npos || host.find(']', colon) != std::string::npos
+             ? host
+             : host.substr(0, colon);
 }
 
 std::string to_string(const EndpointSpec& spec) {

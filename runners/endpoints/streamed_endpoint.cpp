@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/utf8.h"
+#include "runners/endpoints/waiting_events.h"
 
 namespace evalrun::runners {
 namespace {
@@ -196,21 +197,21 @@ EndpointReply StreamedEndpoint::complete(const EndpointRequest& request) {
   }
 }
 
-bool StreamedEndpoint::take(const net::Event& event, int64_t ns, ArrivingAnswer& answer,
+bool StreamedEndpoint::take(std::string_view data, int64_t ns, ArrivingAnswer& answer,
                             EndpointFailure& failure) {
-  if (event.data.empty()) return true;  // keeps the connection awake
-  if (event.data == "[DONE]") {
+  if (data.empty()) return true;  // keeps the connection awake
+  if (data == "[DONE]") {
     if (ends_with_done()) answer.done = true;
     return true;
   }
   if (answer.done) return false;  // an answer does not go on after its end
-  const bool hidden = !base::utf8_valid(event.data);
+  const bool hidden = !base::utf8_valid(data);
   try {
     const nlohmann::json parsed =
-        nlohmann::json::parse(hidden ? hide_bytes(event.data) : event.data);
+        hidden ? nlohmann::json::parse(hide_bytes(data)) : nlohmann::json::parse(data);
     if (!parsed.is_object()) throw base::data_error(setup_.spec.url, "event", "is not an object");
     if (const auto error = parsed.find("error"); error != parsed.end() && !error->is_null()) {
-      failure = failure_of_event(parsed, *error, event.data);
+      failure = failure_of_event(parsed, *error, std::string(data));
       return false;
     }
     answer.begin_event(ns, hidden);
@@ -220,7 +221,7 @@ bool StreamedEndpoint::take(const net::Event& event, int64_t ns, ArrivingAnswer&
     return false;
   } catch (const nlohmann::json::exception&) {
     failure = {EndpointFault::kMalformed,
-               fmt::format("an event is not the JSON that was promised: {}", event.data), 0};
+               fmt::format("an event is not the JSON that was promised: {}", data), 0};
     return false;
   }
   if (!answer.over_limit()) return true;
@@ -248,12 +249,17 @@ EndpointReply StreamedEndpoint::attempt(const EndpointRequest& request) {
       longest_stream(request) * (repeats() ? static_cast<size_t>(request.max_new) / 2 + 1 : 1);
   ArrivingAnswer answer(request);
   net::EventStream events;
+  WaitingEvents waiting(request.max_new);
+  const auto read = [&](std::string_view data, int64_t ns) {
+    return take(data, ns, answer, failure);
+  };
   const net::HttpResponse response =
       client_.send(http, [&](std::string_view bytes, int64_t arrival_ns) {
         return events.feed(bytes, [&](const net::Event& event) {
-          return take(event, arrival_ns, answer, failure);
+          return !waiting.add(event.data, arrival_ns) || waiting.read_all(read);
         });
       });
+  waiting.read_all(read);
   if (failure.fault == EndpointFault::kNone) failure = outcome(response, events, answer);
   if (failure.fault == EndpointFault::kNone) {
     answer.finish(response.sent_ns);

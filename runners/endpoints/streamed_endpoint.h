@@ -4,6 +4,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -66,7 +67,7 @@ class StreamedEndpoint : public Endpoint {
   EndpointFailure probe_models();
   EndpointReply attempt(const EndpointRequest& request);
   // False = nothing more is wanted.
-  bool take(const net::Event& event, int64_t ns, ArrivingAnswer& answer, EndpointFailure& failure);
+  bool take(std::string_view data, int64_t ns, ArrivingAnswer& answer, EndpointFailure& failure);
   EndpointFailure outcome(const net::HttpResponse& response, const net::EventStream& events,
                           const ArrivingAnswer& answer) const;
   EndpointFailure judge(const EndpointRequest& request, const EndpointReply& reply) const;

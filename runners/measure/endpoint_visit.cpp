@@ -114,6 +114,7 @@ void connect_endpoints(std::span<RunningArm> arms, int64_t run_id, results::Resu
     const EndpointSpec& spec = *arm.planned->endpoint;
     arm.endpoint = arm.planned->connect({.clock = clock, .stop = stop});
     const std::string model = arm.endpoint->check(kLongestServerStart);
+    store.add_environment(run_id, fmt::format("endpoint.{}.host", spec.name), host_of(spec));
     const std::string fact = fmt::format("endpoint.{}.model", spec.name);
     store.add_environment(run_id, fact, model);
     if (const std::string was = results::environment(store, run_id)[fact]; was != model)

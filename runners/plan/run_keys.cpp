@@ -14,6 +14,18 @@ std::string hash_json(const nlohmann::json& json) {
   return base::sha256_hex(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+// A server that was started again listens at another port, and is the same one.
+nlohmann::json without_ports(nlohmann::json suite) {
+  if (const auto list = suite.find("endpoints"); list != suite.end())
+    for (nlohmann::json& item : *list) {
+      EndpointSpec spec = parse_endpoint(item.get<std::string>(), "suite");
+      const std::string host = host_of(spec);
+      spec.url.clear();
+      item = to_string(spec) + " on " + host;
+    }
+  return suite;
+}
+
 }  // namespace
 
 std::string arm_key(const results::ArmRecord& arm) {
@@ -72,7 +84,7 @@ std::string plan_key(const Suite& suite, const RunKeyParts& parts) {
 }
 
 std::string run_key(const Suite& suite, const RunKeyParts& parts) {
-  return hash_json({{"suite", to_json(suite)},
+  return hash_json({{"suite", without_ports(to_json(suite))},
                     {"arms", parts.arm_keys},
                     {"prompts", parts.prompt_keys},
                     {"build", parts.build},

@@ -4,8 +4,9 @@
 //
 // Columns: Time of a request or of a whole stream. per_token: of burst, wall time where all tokens
 // are there at once; of tokens_apart, processor time of this side where each comes alone, a
-// millisecond after the one before. late_us: from the server's clock before it makes a token to the
-// arrival that is noted, in the mean; latest_us: at most.
+// millisecond after the one before, read with a JSON parser; of answer, the same of a whole
+// endpoint as runs ask it, with all that it keeps of the answer. late_us: from the server's clock
+// before it makes a token to the arrival that is noted, in the mean; latest_us: at most.
 //   build/release/bin/endpoint_bench --benchmark_repetitions=5
 #include <benchmark/benchmark.h>
 #include <netinet/in.h>
@@ -21,6 +22,8 @@
 #include "engine/base/error.h"
 #include "engine/net/event_stream.h"
 #include "engine/net/http_client.h"
+#include "runners/endpoints/endpoint.h"
+#include "tests/endpoints/llama_events.h"
 #include "tests/endpoints/scripted_server.h"
 #include "tests/loopback.h"
 
@@ -137,11 +140,44 @@ void stream(benchmark::State& state, const char* path) {
   state.counters["latest_us"] = static_cast<double>(latest_ns) * 1e-3;
 }
 
+// Of an endpoint of `api`, whose server sends a token a millisecond after the one before.
+void answer(benchmark::State& state, const char* api) {
+  const bool llama = std::string_view(api) == "llama";
+  ScriptedServer server([llama](const SeenRequest& request) {
+    if (request.method == "GET") return tests::json_reply(R"({"data": [{"id": "m"}]})");
+    ScriptedReply reply;
+    for (int i = 1; i <= kTokens; ++i) {
+      const std::string event =
+          llama ? "data: " + tests::llama_piece(" token", std::to_string(20'000 + i), i) + "\n\n"
+                : token_event();
+      reply.pieces.push_back({event, 1});
+    }
+    reply.pieces.push_back(
+        {llama ? "data: " + tests::llama_last(kTokens) + "\n\n" : "data: [DONE]\n\n", 0});
+    return reply;
+  });
+  base::SteadyClock clock;
+  const auto endpoint = runners::make_endpoint(
+      runners::parse_endpoint(fmt::format("s={},api={},cache=kept", server.url(), api), "bench"),
+      {.clock = clock});
+  runners::EndpointRequest request;
+  for (int i = 0; i < 500; ++i) request.prompt_ids.push_back(20'000 + i);
+  request.prompt_text = "Once upon a time";
+  request.max_new = kTokens;
+  for (auto _ : state) {
+    const runners::EndpointReply reply = endpoint->complete(request);
+    EVALRUN_CHECK(reply.ok() && reply.arrivals.size() == kTokens, "{}", reply.problem);
+  }
+  state.counters["per_token"] = benchmark::Counter(kTokens, kPerToken);
+}
+
 BENCHMARK(request_over_socket)->UseRealTime();
 BENCHMARK(request_over_client)->UseRealTime();
 BENCHMARK_CAPTURE(stream, burst, "/burst")->UseRealTime();
 // Rates are of processor time without UseRealTime().
 BENCHMARK_CAPTURE(stream, tokens_apart, "/apart")->Iterations(5);
+BENCHMARK_CAPTURE(answer, llama, "llama")->Iterations(5);
+BENCHMARK_CAPTURE(answer, openai, "openai")->Iterations(5);
 
 }  // namespace
 

@@ -159,6 +159,7 @@ const std::map<std::string, std::string> kWrong = {
     {"--warmup", "nonsense"},
     {"--wave", "-1"},
     {"--wide", "nonsense"},
+    {"--yardstick", "nonsense"},
 };
 
 // Options that take any text: no value is wrong.

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/runners/fake_endpoints.h"
+#include "tests/endpoints/token_server.h"
 
 namespace evalrun::cli {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tests::FakePlace;
-using tests::FakeServer;
+using tests::TokenServer;
 
 class VerifyEndpoint : public ::testing::Test {
  protected:
@@ -29,7 +29,7 @@ class VerifyEndpoint : public ::testing::Test {
   std::string text(const runners::EndpointVerification& v) {
     return reports::render(endpoint_document(v), reports::Format::kText, {.width = 0});
   }
-  FakeServer plain_, speculative_;
+  TokenServer plain_, speculative_;
   runners::EndpointVerifyRequest request_;
 };
 

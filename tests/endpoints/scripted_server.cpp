@@ -55,6 +55,7 @@ std::optional<SeenRequest> read_request(int fd, std::string& bytes) {
   while (bytes.size() < begin + size)
     if (!read_more(fd, bytes)) return std::nullopt;
   request.body = bytes.substr(begin, size);
+  request.text = bytes.substr(0, begin + size);
   bytes.erase(0, begin + size);
   return request;
 }
@@ -146,6 +147,11 @@ struct ScriptedServer::Impl {
 
   // False: the connection ends.
   bool answer(int fd, const ScriptedReply& reply) {
+    if (reply.silent) {
+      while (wait(1000)) {
+      }
+      return false;
+    }
     if (!reply.raw.empty()) {
       send_all(fd, reply.raw);
       return false;

@@ -15,6 +15,7 @@ struct SeenRequest {
   std::string method, path;                                  // "POST", "/v1/completions"
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
+  std::string text;                                 // all of it, as it came
   std::string header(std::string_view name) const;  // "" when it is missing
 };
 
@@ -34,6 +35,7 @@ struct ScriptedReply {
   bool cut = false;                   // the connection ends before the body does
   bool endless = false;               // the pieces again and again until the client goes away
   std::string raw = {};               // not empty: these bytes instead, then the connection ends
+  bool silent = false;                // no byte ever; the connection stays open
 };
 ScriptedReply json_reply(std::string body, int status = 200);
 // Events "data: ...\n\n", one piece each.

@@ -255,6 +255,44 @@ TEST(StreamedEndpoint, AServerThatIgnoresTheLimit) {
             EndpointFault::kOverLimit);
 }
 
+// Events wait for each other before they are read; what ends an answer is read when it comes, even
+// where the server says nothing more and keeps the connection.
+TEST(StreamedEndpoint, WhatEndsAnAnswerIsReadAtOnce) {
+  const auto ask = [](std::vector<std::string> events, int max_new) {
+    ScriptedReply reply = event_reply(std::move(events));
+    reply.pieces.push_back({": never\n\n", 60'000});
+    const auto begin = std::chrono::steady_clock::now();
+    const EndpointReply answer = ask_once({reply}, "api=llama", max_new);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1500))
+        << answer.problem;
+    return answer.fault;
+  };
+  const std::string piece = llama_piece("a", "5", 1);
+  EXPECT_EQ(ask({piece, R"({"error":{"message":"too long","code":400}})"}, 8),
+            EndpointFault::kRefused);
+  EXPECT_EQ(ask({piece, R"({"content": "a")"}, 8), EndpointFault::kMalformed);
+  EXPECT_EQ(ask({piece, piece, piece}, 2), EndpointFault::kOverLimit);
+}
+
+TEST(StreamedEndpoint, ManyEventsKeepTheirOrderAndTheirTimes) {
+  std::vector<std::string> events;
+  std::string text;
+  for (int i = 1; i <= 100; ++i) {
+    events.push_back(llama_piece(std::string(1, static_cast<char>('a' + i % 26)), "5", i));
+    text += static_cast<char>('a' + i % 26);
+  }
+  events.push_back(llama_last(100));
+  ScriptedReply reply = event_reply(events);
+  reply.pieces[40].wait_ms = 30;
+  const EndpointReply answer = ask_once({reply}, "api=llama", 100);
+  ASSERT_TRUE(answer.ok()) << answer.problem;
+  EXPECT_EQ(answer.text, text);
+  ASSERT_EQ(answer.arrivals.size(), 100u);
+  for (size_t i = 1; i < 100; ++i) EXPECT_GE(answer.arrivals[i].ns, answer.arrivals[i - 1].ns);
+  // The wait lies between the pieces that it was between.
+  EXPECT_GE(answer.arrivals[40].ns - answer.arrivals[39].ns, 15'000'000);
+}
+
 // 10 MB in one line: the line is not held.
 TEST(StreamedEndpoint, ALineThatIsLongerThanAnyAnswer) {
   ScriptedReply line;

@@ -1,18 +1,14 @@
 // Judge prompts of the official form in our own words, and a server on the loopback interface that
 // answers as a test tells it.
 #pragma once
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <string>
-#include <thread>
-#include <vector>
+#include <utility>
 
-#include "tests/loopback.h"
+#include "tests/endpoints/scripted_server.h"
 
 namespace evalrun::tests {
 
@@ -61,68 +57,24 @@ inline std::string completion(const std::string& text) {
 
 class JudgeServer {
  public:
-  // Called per request, from several threads, with its number (from 0) and its text, headers
-  // included. An answer of "" is none: the connection stays open until the server goes.
+  // Called per request with its number (from 0) and its text, headers included. An answer of "" is
+  // none: the connection stays open until the server goes.
   using Answer = std::function<std::string(int n, const std::string& request)>;
   explicit JudgeServer(Answer answer)
-      : answer_(std::move(answer)), acceptor_([this] { accept_all(); }) {}
-  ~JudgeServer() {
-    end_ = true;
-    acceptor_.join();
-    for (std::thread& t : connections_) t.join();
-  }
-  std::string endpoint() const { return fmt::format("http://127.0.0.1:{}/v1", listener_.port()); }
+      : answer_(std::move(answer)), server_([this](const SeenRequest& request) {
+          ScriptedReply reply;
+          reply.raw = answer_(n_++, request.text);
+          reply.silent = reply.raw.empty();
+          return reply;
+        }) {}
+  std::string endpoint() const { return server_.url() + "/v1"; }
   int requests() const { return n_; }
-  std::string first_request() const {
-    const std::scoped_lock lock(mutex_);
-    return first_;
-  }
+  std::string first_request() const { return server_.seen().front().text; }
 
  private:
-  static bool readable(int fd) {
-    pollfd p{fd, POLLIN, 0};
-    return ::poll(&p, 1, 20) == 1;
-  }
-  void accept_all() {
-    while (!end_) {
-      if (!readable(listener_.fd())) continue;
-      const int connection = ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
-      if (connection >= 0) connections_.emplace_back([this, connection] { serve(connection); });
-    }
-  }
-  void serve(int connection) {
-    std::string request;
-    char buffer[4096];
-    while (!end_ && !complete(request)) {
-      if (!readable(connection)) continue;
-      const ssize_t n = ::read(connection, buffer, sizeof buffer);
-      if (n <= 0) break;
-      request.append(buffer, static_cast<size_t>(n));
-    }
-    const int number = n_++;
-    if (number == 0) {
-      const std::scoped_lock lock(mutex_);
-      first_ = request;
-    }
-    const std::string answer = answer_(number, request);
-    while (answer.empty() && !end_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    send_all(connection, answer);
-    ::close(connection);
-  }
-  static bool complete(const std::string& request) {
-    const size_t head = request.find("\r\n\r\n"), length = request.find("Content-Length: ");
-    return head != std::string::npos && length != std::string::npos &&
-           request.size() >= head + 4 + std::stoul(request.substr(length + 16));
-  }
-
   Answer answer_;
-  LoopbackListener listener_{64};
-  std::atomic<bool> end_ = false;
   std::atomic<int> n_ = 0;
-  mutable std::mutex mutex_;
-  std::string first_;
-  std::vector<std::thread> connections_;
-  std::thread acceptor_;  // last: it uses everything above
+  ScriptedServer server_;  // last: it uses everything above
 };
 
 }  // namespace evalrun::tests

@@ -168,10 +168,14 @@ const std::vector<IncludeRule>& include_rules() {
        {"runners/endpoints", "runners/machine", "runners/plan", "runners/measure", "engine/",
         "methods/", "results"},
        {"fmt", "nlohmann", "spdlog"}},
+      {"runners/verify/endpoints",
+       {"runners/verify", "runners/endpoints", "runners/machine", "runners/plan", "runners/measure",
+        "engine/", "methods/", "results"},
+       {"fmt", "nlohmann", "spdlog"}},
       {"runners/cli",
        {"engine/", "methods/", "datasets", "evaluators/", "results/", "reports/", "runners/machine",
         "runners/measure", "runners/plan", "runners/score", "runners/serve", "runners/train",
-        "runners/load", "runners/endpoints", "runners/verify", "runners/cluster"},
+        "runners/load", "runners/endpoints", "runners/verify/", "runners/cluster"},
        {"fmt", "nlohmann", "spdlog", "CLI11"}},
   };
   static const std::vector<IncludeRule> all = [] {

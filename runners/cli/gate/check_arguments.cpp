@@ -10,6 +10,7 @@
 #include "engine/tokenizer/chat/chat_template.h"
 #include "results/queries.h"
 #include "runners/cli/command_line.h"
+#include "runners/cli/gate/baseline_servers.h"
 
 namespace evalrun::cli {
 namespace {
@@ -157,6 +158,7 @@ reports::GateOptions gate_options(const CheckArguments& o) {
   gate.max_regression = o.max_regression;
   gate.max_quality_loss = o.max_quality_loss;
   gate.alpha = o.significance;
+  gate.yardstick = o.yardstick;
   return gate;
 }
 
@@ -180,6 +182,7 @@ GateRequest request_like(const CheckArguments& o, const RunReference& baseline) 
   const auto row = results::find_run_row(*baseline.store, baseline.run_id);
   EVALRUN_CHECK(row.has_value(), "baseline '{}' names no run", o.baseline);
   runners::Suite suite = runners::parse_suite(row->suite_json, where);
+  move_servers(o.endpoints, o.baseline, suite);
   runners::complete_suite(suite, where);
   const StoredMode mode = stored_mode(o, baseline);
   GateRequest request = make_request(o, suite, mode.model);

@@ -20,9 +20,11 @@ struct CheckArguments {
   double max_regression = 0.03, max_quality_loss = 0.05;  // shares
   std::string verdict, suite = "ci";
   std::vector<std::string> fail_on = {"regression", "no-baseline", "correctness", "environment"};
-  std::string fault;            // of --self-test FAULT
-  std::string against;          // another build's program
-  std::optional<int> sessions;  // processes of each build, per look
+  std::string fault;                   // of --self-test FAULT
+  std::string against;                 // another build's program
+  std::vector<std::string> endpoints;  // where servers of the baseline are now
+  std::string yardstick;               // what their time is judged by
+  std::optional<int> sessions;         // processes of each build, per look
   double significance = 0.05, limit = 0;
   int max_extra_runs = 2, repeats = 0, max_new = 0;
   bool confirm = true, allow_missing = false, self_test = false, plan = false;

@@ -6,6 +6,7 @@
 
 #include "engine/base/text.h"
 #include "runners/cli/cli.h"
+#include "runners/cli/gate/baseline_servers.h"
 #include "runners/cli/gate/check_arguments.h"
 #include "runners/cli/gate/gate_drill.h"
 #include "runners/cli/gate/gate_plan.h"
@@ -38,6 +39,7 @@ void conclude(const CheckArguments& o, Context& context, const GateOutcome& outc
   reports::CiReport report = ci_report(outcome, failing);
   report.seconds = seconds_since(begin_ns);
   o.ci.write(report);
+  for (const std::string& warning : outcome.result.warnings) spdlog::warn("{}", warning);
   if (context.global.verbosity >= 0 && !outcome.result.checks.empty())
     fmt::print(stderr, "{}\n", reports::to_text(outcome.result));
   if (context.global.json)
@@ -77,6 +79,7 @@ GateOutcome check_with_fault(const CheckArguments& o, const Context& context) {
 GateOutcome check_against_baseline(const CheckArguments& o, const Context& context) {
   const std::optional<RunReference> baseline = find_baseline(o.baseline, context.global.db);
   if (!baseline) return missing_baseline(o.baseline, context.global.db);
+  require_yardstick(*baseline, o.baseline, gate_options(o));
   GateOutcome outcome;
   if (!o.run.empty()) {
     outcome = judge_stored(*baseline, find_run(o.run, context.global.db), gate_options(o));
@@ -84,8 +87,15 @@ GateOutcome check_against_baseline(const CheckArguments& o, const Context& conte
     const GateRequest request = request_like(o, *baseline);
     results::ResultStore store(context.global.db);
     Instruments instruments(context.global);
-    outcome =
-        measure_and_judge(request, *baseline, store, instruments.clock(), instruments.options());
+    try {
+      outcome =
+          measure_and_judge(request, *baseline, store, instruments.clock(), instruments.options());
+    } catch (const base::Error& e) {
+      if (e.code() != ExitCode::kData || request.plan.suite.endpoints.empty()) throw;
+      throw base::Error(e.code(), e.message(),
+                        "a check has no verdict without its servers: start it again when they "
+                        "answer; one that listens elsewhere now: --endpoint NAME=URL");
+    }
   }
   outcome.baseline = o.baseline;
   return outcome;
@@ -131,10 +141,14 @@ void check_mode(CheckArguments& o, const CLI::App& command) {
     refuse({"--baseline"}, "--self-test with a suite named: it measures its own baseline");
   else if (!o.self_test)
     refuse(suite, "a check against a stored baseline, which measures the baseline's own suite");
+  if (!o.against.empty() || o.self_test)
+    refuse({"--endpoint", "--yardstick"},
+           "a check of evalrun's own builds: both are about servers of a stored baseline");
+  if (o.plan) refuse({"--endpoint"}, "--plan, which measures nothing");
   if (!o.run.empty())
     refuse({"--model", "--draft", "--draft-dtype", "--device", "--dtype", "--isa", "--reproducible",
             "--kv-dtype", "--threads", "--chat-template", "--data-root", "--max-extra-runs",
-            "--confirm"},
+            "--confirm", "--endpoint"},
            fmt::format("a check of the stored run '{}', which measures nothing", o.run));
 }
 
@@ -146,6 +160,7 @@ void show_plan(const CheckArguments& o, Context& context) {
     throw base::Error(ExitCode::kNoBaseline, missing.result.summary, missing.note);
   }
   reports::GateOptions gate = gate_options(o);
+  require_yardstick(*baseline, o.baseline, gate);
   gate.looks = 1 + o.max_extra_runs;
   const GatePlan plan = plan_gate(o.baseline, *baseline, gate);
   print_line(context.global.json ? plan_json_text(plan) : plan_text(plan));
@@ -216,6 +231,19 @@ void add_check_command(CLI::App& app, Context& context) {
       ->capture_default_str();
   command->add_flag("--plan", options->plan,
                     "Say what this stored baseline can judge on this machine; measure nothing");
+  command
+      ->add_option(
+          "--endpoint", options->endpoints,
+          "Where a server of the baseline is now, NAME=URL; repeat it for others (default: "
+          "the URLs stored with the baseline)")
+      ->type_name("NAME=URL")
+      ->allow_extra_args(false);
+  command
+      ->add_option(
+          "--yardstick", options->yardstick,
+          "Arm of the same run that a server's time is judged against, or 'none' for its "
+          "time as it is (default: ar for a server on this machine, else the first server)")
+      ->type_name("ARM");
   command->add_option("--verdict", options->verdict, "File for the verdict as JSON");
   options->ci.add(*command);
   auto* drill = command->add_option(
@@ -259,6 +287,7 @@ void add_check_command(CLI::App& app, Context& context) {
       "  evalrun check --verdict verdict.json            after every change\n"
       "  evalrun check --against old/evalrun             two builds, measured in turns\n"
       "  evalrun check --plan                            can this machine judge at all?\n"
+      "  evalrun check --endpoint s=http://127.0.0.1:81  a server was started again elsewhere\n"
       "  evalrun check --self-test slow:5%               does the pipeline turn red?");
   command->callback([options, &context, drill, command] {
     options->self_test = drill->count() > 0;

@@ -8,6 +8,7 @@
 
 #include "reports/gate/session_spread.h"
 #include "results/queries.h"
+#include "runners/cli/gate/baseline_servers.h"
 
 namespace evalrun::cli {
 namespace {
@@ -45,30 +46,37 @@ double chance_of_red(const reports::GateResult& red, double spread, size_t histo
 }  // namespace
 
 HistoryVerdict judge_by_history(const RunReference& baseline, const reports::GateResult& red,
-                                double alpha) {
+                                const reports::GateOptions& options) {
   if (!baseline.more_sessions.empty()) return {};
-  std::vector<int64_t> history = {baseline.run_id};
-  if (names_one_build(red.base.commit)) history = history_without(baseline, red.current.key);
-  const auto spread = reports::session_spread(*baseline.store, history);
-  if (!spread)
-    return {false,
-            "the baseline has one session, which stands alone: by how much sessions differ here "
-            "is not known; store five of them (evalrun run SUITE --no-resume && evalrun baseline "
-            "save NAME --add), or use --against, which measures both builds now"};
-  const std::string sessions = fmt::format(
-      "{} stored sessions of the baseline's build have a standard deviation of {:.1f} %",
-      history.size(), 100 * *spread);
-  if (chance_of_red(red, *spread, history.size()) < alpha)
-    return {false, sessions + ", which does not explain it"};
   const auto slower =
       std::find_if(red.checks.begin(), red.checks.end(), [](const reports::GateCheck& v) {
         return v.metric == "speed" && v.outcome == reports::Outcome::kRegression;
       });
+  const bool other_red =
+      std::any_of(red.checks.begin(), red.checks.end(), [](const reports::GateCheck& v) {
+        return v.metric != "speed" && v.outcome == reports::Outcome::kRegression;
+      });
+  if (slower == red.checks.end() || other_red) return {};
+  std::vector<int64_t> history = {baseline.run_id};
+  if (names_one_build(red.base.commit)) history = history_without(baseline, red.current.key);
+  const auto spread = reports::session_spread(*baseline.store, history, options);
+  // Two builds can be measured at once, two starts of a server cannot.
+  const char* against =
+      has_servers(baseline) ? "" : ", or use --against, which measures both builds now";
+  if (!spread)
+    return {false, fmt::format("the baseline has one session, which stands alone: by how much "
+                               "sessions differ here is not known; store five of them (evalrun run "
+                               "SUITE --no-resume && evalrun baseline save NAME --add){}",
+                               against)};
+  const std::string sessions = fmt::format(
+      "{} stored sessions of the baseline's build have a standard deviation of {:.1f} %",
+      history.size(), 100 * *spread);
+  if (chance_of_red(red, *spread, history.size()) < options.alpha)
+    return {false, sessions + ", which does not explain it"};
   return {true,
           fmt::format("{}: {}, which may be all of it: take in more of them (evalrun run SUITE "
-                      "--no-resume && evalrun baseline save NAME --add), or use --against, which "
-                      "measures both builds now",
-                      slower == red.checks.end() ? "speed" : slower->method, sessions)};
+                      "--no-resume && evalrun baseline save NAME --add){}",
+                      slower->method, sessions, against)};
 }
 
 }  // namespace evalrun::cli

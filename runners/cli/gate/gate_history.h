@@ -13,8 +13,9 @@ struct HistoryVerdict {
   std::string note;       // "" for a baseline of several sessions: their spread is in the verdict
 };
 // `red` is a regression of one new session, which is left out of the history where it is stored
-// there. A history of one session, the baseline's own, explains nothing.
+// there. A history of one session, the baseline's own, explains nothing; and none explains a
+// verdict that is not about time.
 HistoryVerdict judge_by_history(const RunReference& baseline, const reports::GateResult& red,
-                                double alpha);
+                                const reports::GateOptions& options);
 
 }  // namespace evalrun::cli

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/gate/session_spread.h"
+#include "runners/cli/gate/baseline_servers.h"
 
 namespace evalrun::cli {
 namespace {
@@ -18,17 +19,16 @@ std::string conclusion(const GatePlan& plan) {
   if (!plan.spread)
     return fmt::format(
         "it is not known how much sessions differ here, so that this machine cannot be said to "
-        "judge {} against a stored baseline; use --against PROGRAM, or measure sessions: evalrun "
-        "run SUITE --no-resume && evalrun baseline save {} --add",
-        percent(plan.wanted), plan.baseline);
+        "judge {} against a stored baseline; {}measure sessions: evalrun run SUITE --no-resume && "
+        "evalrun baseline save {} --add",
+        percent(plan.wanted), plan.servers ? "" : "use --against PROGRAM, or ", plan.baseline);
   const std::string found = fmt::format(
       "sessions differ by {} here ({} of them): a slowdown of {} is found in four of five checks",
       percent(*plan.spread), plan.history, percent(*plan.detectable));
   if (!plan.able())
-    return fmt::format(
-        "{}; this machine cannot judge {} against a stored baseline; use --against "
-        "PROGRAM",
-        found, percent(plan.wanted));
+    return fmt::format("{}; this machine cannot judge {} against a stored baseline; {}", found,
+                       percent(plan.wanted),
+                       plan.servers ? "measure more prompts or repeats" : "use --against PROGRAM");
   if (plan.sessions == 1)
     return found +
            "; the baseline has one session: take more of them in with baseline save --add, "
@@ -44,10 +44,11 @@ GatePlan plan_gate(const std::string& name, const RunReference& baseline,
   plan.baseline = name;
   plan.run = baseline.run_id;
   plan.sessions = static_cast<int>(baseline.sessions().size());
+  plan.servers = has_servers(baseline);
   plan.wanted = options.max_regression + kBeyondMargin;
   const std::vector<int64_t> history = reports::sessions_like(*baseline.store, baseline.run_id);
   plan.history = static_cast<int>(history.size());
-  plan.spread = reports::session_spread(*baseline.store, history);
+  plan.spread = reports::session_spread(*baseline.store, history, options);
   if (plan.spread)
     plan.detectable = reports::detectable_slowdown(*plan.spread, plan.sessions, plan.history,
                                                    options.max_regression, options.level());

@@ -14,6 +14,7 @@ struct GatePlan {
   int64_t run = 0;
   int sessions = 1;              // of the baseline
   int history = 1;               // stored sessions of the same thing, those included
+  bool servers = false;          // it measured some
   std::optional<double> spread;  // between them; absent for one
   double wanted = 0;             // the slowdown that shall be found: two percent beyond the margin
   std::optional<double> detectable;

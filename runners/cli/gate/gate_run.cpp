@@ -78,9 +78,10 @@ class Measurement {
 };
 
 // Where a verdict is red against one session, what others of its build say of it.
-void ask_history(GateOutcome& outcome, const RunReference& baseline, double alpha) {
+void ask_history(GateOutcome& outcome, const RunReference& baseline,
+                 const reports::GateOptions& options) {
   if (outcome.code != ExitCode::kRegression) return;
-  const HistoryVerdict history = judge_by_history(baseline, outcome.result, alpha);
+  const HistoryVerdict history = judge_by_history(baseline, outcome.result, options);
   if (history.explains) outcome.code = ExitCode::kInconclusive;
   outcome.note = history.note;
 }
@@ -142,7 +143,7 @@ GateOutcome judge_stored(const RunReference& baseline, const RunReference& run,
   outcome.baseline_run = baseline.run_id;
   outcome.run_id = run.run_id;
   outcome.looks = 1;
-  ask_history(outcome, baseline, options.alpha);
+  ask_history(outcome, baseline, options);
   return outcome;
 }
 
@@ -150,7 +151,7 @@ GateOutcome measure_and_judge(const GateRequest& request, const RunReference& ba
                               results::ResultStore& store, base::Clock& clock,
                               const runners::RunnerOptions& options) {
   GateOutcome outcome = look(request, baseline, store, clock, options);
-  ask_history(outcome, baseline, request.gate.alpha);
+  ask_history(outcome, baseline, request.gate);
   if (outcome.code == ExitCode::kRegression && request.confirm) {
     const GateOutcome second = look(request, baseline, store, clock, options);
     outcome.confirming_run = second.run_id;

@@ -7,7 +7,7 @@
 #include "engine/sampling.h"
 #include "reports/document/document.h"
 #include "runners/cli/cli.h"
-#include "runners/verify/endpoint_verify.h"
+#include "runners/verify/endpoints/endpoint_verify.h"
 
 namespace evalrun::cli {
 

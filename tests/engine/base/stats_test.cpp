@@ -98,6 +98,15 @@ TEST(Stats, BinomialTail) {
   EXPECT_EQ(binomial_upper_p(1, 5, 0), 0);
 }
 
+// The lady tasting tea: of 8 cups 4 have milk first, and she names 4, 3 or more of them right.
+TEST(Stats, FishersExactTest) {
+  expect_close(fisher_upper_p(4, 4, 0, 4), 1.0 / 70);
+  expect_close(fisher_upper_p(3, 4, 1, 4), 17.0 / 70);
+  expect_close(fisher_upper_p(0, 4, 4, 4), 1);
+  expect_close(fisher_upper_p(2, 3, 5, 5), 1);  // fewer is not possible
+  expect_close(fisher_upper_p(0, 10, 0, 10), 1);
+}
+
 TEST(Stats, TIntervalByHand) {
   // mean 2, sd 1, n 3: 2 -+ 4.302652729749464 / sqrt(3).
   const std::vector<double> x = {1, 2, 3};

@@ -1,6 +1,6 @@
 // Draws of servers against log-probabilities: what a law is, how often honest draws are refused,
 // which tilts are seen, and sampling parameters that are not applied.
-#include "runners/verify/endpoint_law.h"
+#include "runners/verify/endpoints/endpoint_law.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,14 +10,14 @@
 
 #include "engine/base/multinomial.h"
 #include "runners/verify/certificate.h"
-#include "runners/verify/endpoint_sampling.h"
-#include "tests/runners/fake_endpoints.h"
+#include "runners/verify/endpoints/endpoint_sampling.h"
+#include "tests/endpoints/token_server.h"
 
 namespace evalrun::runners {
 namespace {
 
 using ::testing::HasSubstr;
-using tests::FakeServer;
+using tests::TokenServer;
 
 TokenCandidates candidates(const std::vector<double>& probs) {
   TokenCandidates c;
@@ -187,7 +187,7 @@ class EndpointSamplingTest : public ::testing::Test {
     return test_endpoint_sampling(tests::serve(speculative_), tests::serve(plain_), places_,
                                   options_, [] {});
   }
-  FakeServer plain_, speculative_;
+  TokenServer plain_, speculative_;
   std::vector<EndpointPlace> places_;
   EndpointSamplingOptions options_;
 };

@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "runners/verify/endpoint_answers.h"
-#include "runners/verify/endpoint_divergence.h"
+#include "runners/verify/endpoints/endpoint_answers.h"
+#include "runners/verify/endpoints/endpoint_divergence.h"
 
 namespace evalrun::runners {
 

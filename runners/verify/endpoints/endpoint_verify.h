@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "runners/verify/endpoint_identity.h"
-#include "runners/verify/endpoint_sampling.h"
+#include "runners/verify/endpoints/endpoint_identity.h"
+#include "runners/verify/endpoints/endpoint_sampling.h"
 
 namespace evalrun::runners {
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "runners/verify/endpoint_answers.h"
-#include "runners/verify/endpoint_law.h"
+#include "runners/verify/endpoints/endpoint_answers.h"
+#include "runners/verify/endpoints/endpoint_law.h"
 #include "runners/verify/text_distribution.h"
 
 namespace evalrun::runners {

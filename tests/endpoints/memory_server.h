@@ -1,8 +1,10 @@
-// Servers that answer in memory, for runs over HTTP without HTTP.
+// Servers that answer in memory: runs, loads and verifications without HTTP. What goes over a
+// socket is ScriptedServer's; a server whose answers follow from a small model is token_server.h.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
-#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,8 +14,8 @@
 
 namespace evalrun::tests {
 
-// What a server can do, answers, and was asked.
-struct TableServer {
+// What a server can do, answers, and was asked. For several clients at a time.
+struct MemoryServer {
   runners::EndpointAbilities abilities = {.takes_ids = true,
                                           .gives_ids = true,
                                           .ignores_eos = true,
@@ -23,30 +25,54 @@ struct TableServer {
                                           .verified = true};
   std::string model = "served";
   std::function<runners::EndpointReply(const runners::EndpointRequest&)> answer;
-  std::vector<runners::EndpointRequest> requests = {};
-  int checks = 0, settled = 0;
-};
-using TableServers = std::map<std::string, TableServer>;  // by the endpoint's name
+  // Instead, by the number of the request, from 0.
+  std::function<runners::EndpointReply(int call)> answer_call;
+  std::function<void(const runners::EndpointSpec&)> on_check;  // throws where it is down
+  bool keeps_requests = true;
 
-class TableEndpoint final : public runners::Endpoint {
+  std::vector<runners::EndpointRequest> requests;
+  std::vector<std::string> asked;  // names of the endpoints, in order
+  std::atomic<int> checks = 0, calls = 0, settled = 0;
+  std::atomic<int> clients = 0;              // endpoints that there are now
+  std::atomic<int> in_flight = 0, most = 0;  // requests, now and at most
+  std::mutex mutex;                          // of `requests` and `asked`
+};
+using MemoryServers = std::map<std::string, MemoryServer>;  // by the endpoint's name
+
+class MemoryEndpoint final : public runners::Endpoint {
  public:
-  TableEndpoint(runners::EndpointSpec spec, TableServer& server)
-      : spec_(std::move(spec)), server_(server) {}
+  MemoryEndpoint(runners::EndpointSpec spec, MemoryServer& server)
+      : spec_(std::move(spec)), server_(server) {
+    ++server_.clients;
+  }
+  ~MemoryEndpoint() override { --server_.clients; }
   const runners::EndpointSpec& spec() const override { return spec_; }
   runners::EndpointAbilities abilities() const override { return server_.abilities; }
   std::string check(double) override {
     ++server_.checks;
+    if (server_.on_check) server_.on_check(spec_);
     return server_.model;
   }
   runners::EndpointReply complete(const runners::EndpointRequest& request) override {
-    server_.requests.push_back(request);
-    return server_.answer(request);
+    const int now = ++server_.in_flight;
+    for (int most = server_.most; most < now && !server_.most.compare_exchange_weak(most, now);) {
+    }
+    if (server_.keeps_requests) {
+      const std::scoped_lock lock(server_.mutex);
+      server_.requests.push_back(request);
+      server_.asked.push_back(spec_.name);
+    }
+    const int call = server_.calls++;
+    runners::EndpointReply reply =
+        server_.answer_call ? server_.answer_call(call) : server_.answer(request);
+    --server_.in_flight;
+    return reply;
   }
   void settle() override { ++server_.settled; }
 
  private:
   runners::EndpointSpec spec_;
-  TableServer& server_;
+  MemoryServer& server_;
 };
 
 inline constexpr int64_t kPieceNs = 1'000'000;

@@ -1,4 +1,4 @@
-#include "runners/verify/endpoint_sampling.h"
+#include "runners/verify/endpoints/endpoint_sampling.h"
 
 #include <algorithm>
 #include <deque>

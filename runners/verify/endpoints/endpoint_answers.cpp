@@ -1,4 +1,4 @@
-#include "runners/verify/endpoint_answers.h"
+#include "runners/verify/endpoints/endpoint_answers.h"
 
 #include <algorithm>
 #include <atomic>

@@ -2,7 +2,6 @@
 // count of clients and restarts, and faults to plant.
 #pragma once
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -13,7 +12,8 @@
 #include <vector>
 
 #include "engine/base/rng.h"
-#include "runners/verify/endpoint_answers.h"
+#include "runners/verify/endpoints/endpoint_answers.h"
+#include "tests/endpoints/memory_server.h"
 
 namespace evalrun::tests {
 
@@ -77,90 +77,81 @@ struct FakePlace {
   std::span<const double> logits;
 };
 
-struct FakeServer {
+// A server of that model.
+struct TokenServer : MemoryServer {
+  TokenServer() {
+    abilities = {.takes_ids = true,
+                 .gives_ids = true,
+                 .seeded = true,
+                 .counts_drafts = true,
+                 .log_probs = true,
+                 .cache_off = true};
+    model = "fake";
+    keeps_requests = false;  // there are many
+    answer = [this](const runners::EndpointRequest& request) { return decode(request); };
+  }
+
   std::string name;
-  runners::EndpointAbilities abilities{.takes_ids = true,
-                                       .gives_ids = true,
-                                       .seeded = true,
-                                       .counts_drafts = true,
-                                       .log_probs = true,
-                                       .cache_off = true};
   double noise = 0;  // by clients and restarts
   double tilt = 0;
   std::function<std::optional<int32_t>(const FakePlace&)> wrong;  // token instead
   std::function<engine::SamplingParams(engine::SamplingParams)> applied;
   std::function<void(const runners::EndpointRequest&, runners::EndpointReply&)> spoil;
-  std::function<void()> on_check;
   std::optional<int64_t> drafted, accepted;  // of each answer
   uint64_t salt = 0;
-  std::atomic<int> clients{0};
   int restart = 0;
-};
 
-class FakeEndpoint final : public runners::Endpoint {
- public:
-  explicit FakeEndpoint(FakeServer& server) : server_(server) { ++server_.clients; }
-  ~FakeEndpoint() override { --server_.clients; }
-  const runners::EndpointSpec& spec() const override { return spec_; }
-  runners::EndpointAbilities abilities() const override { return server_.abilities; }
-  std::string check(double) override {
-    if (server_.on_check) server_.on_check();
-    return "fake";
-  }
-  runners::EndpointReply complete(const runners::EndpointRequest& request) override {
+ private:
+  runners::EndpointReply decode(const runners::EndpointRequest& request) const {
     runners::EndpointReply reply;
     std::vector<int32_t> text = read_prompt_of(request);
     engine::SamplingParams sampling = request.sampling;
-    if (server_.applied) sampling = server_.applied(sampling);
-    base::Rng rng(request.seed * 2 + server_.salt);
+    if (applied) sampling = applied(sampling);
+    base::Rng rng(request.seed * 2 + salt);
     for (int i = 0; i < request.max_new; ++i) {
-      const std::vector<double> logits = fake_logits(text, salt_now(), server_.noise);
+      const std::vector<double> logits = fake_logits(text, salt_now(), noise);
       int32_t token = fake_best(logits);
       if (!sampling.greedy()) {
-        const std::vector<double> law = fake_law(logits, sampling, server_.tilt);
+        const std::vector<double> law = fake_law(logits, sampling, tilt);
         double left = rng.uniform();
         token = 0;
         while (token + 1 < kFakeVocabulary && left >= law[static_cast<size_t>(token)])
           left -= law[static_cast<size_t>(token++)];
       }
-      if (server_.wrong)
-        token = server_
-                    .wrong({text[0], text.size() - kFakePrompt, server_.clients, server_.restart,
-                            logits})
-                    .value_or(token);
+      if (wrong)
+        token =
+            wrong({text[0], text.size() - kFakePrompt, clients, restart, logits}).value_or(token);
       text.push_back(token);
-      if (server_.abilities.gives_ids) reply.ids.push_back(token);
+      if (abilities.gives_ids) reply.ids.push_back(token);
       reply.text += word(token);
       if (request.log_probs > 0) reply.log_probs.push_back(list(logits, token, request.log_probs));
     }
-    reply.counts.drafted = server_.drafted;
-    reply.counts.accepted = server_.accepted;
+    reply.counts.drafted = drafted;
+    reply.counts.accepted = accepted;
     reply.stop = runners::EndpointStop::kLimit;
-    if (server_.spoil) server_.spoil(request, reply);
+    if (spoil) spoil(request, reply);
     return reply;
   }
-
- private:
   // Letters, so that a text can be read back: a server that takes text alone has one token a byte.
   static std::string word(int32_t token) { return std::string(1, static_cast<char>('a' + token)); }
   // Of text: "N:" and the answer so far.
   std::vector<int32_t> read_prompt_of(const runners::EndpointRequest& request) const {
-    if (server_.abilities.takes_ids) return request.prompt_ids;
+    if (abilities.takes_ids) return request.prompt_ids;
     std::vector<int32_t> text = {std::stoi(request.prompt_text), 100};
     for (size_t i = request.prompt_text.find(':') + 1; i < request.prompt_text.size(); ++i)
       text.push_back(request.prompt_text[i] - 'a');
     return text;
   }
   uint64_t salt_now() const {
-    return base::combine_seeds({server_.salt, static_cast<uint64_t>(server_.clients.load()),
-                                static_cast<uint64_t>(server_.restart)});
+    return base::combine_seeds(
+        {salt, static_cast<uint64_t>(clients.load()), static_cast<uint64_t>(restart)});
   }
   std::vector<runners::EndpointLogProb> list(std::span<const double> logits, int32_t token,
                                              int n) const {
     double sum = 0;
     for (const double logit : logits) sum += std::exp(logit);
     const auto entry = [&](int32_t t) {
-      return runners::EndpointLogProb{server_.abilities.gives_ids ? t : -1, word(t),
+      return runners::EndpointLogProb{abilities.gives_ids ? t : -1, word(t),
                                       logits[static_cast<size_t>(t)] - std::log(sum)};
     };
     std::vector<runners::EndpointLogProb> entries = {entry(token)};
@@ -169,13 +160,11 @@ class FakeEndpoint final : public runners::Endpoint {
       entries.push_back(entry(order[static_cast<size_t>(i)]));
     return entries;
   }
-
-  FakeServer& server_;
-  runners::EndpointSpec spec_;
 };
 
-inline runners::EndpointServer serve(FakeServer& server) {
-  return {server.name, [&server] { return std::make_unique<FakeEndpoint>(server); }};
+inline runners::EndpointServer serve(TokenServer& server) {
+  return {server.name,
+          [&server] { return std::make_unique<MemoryEndpoint>(runners::EndpointSpec(), server); }};
 }
 
 inline std::vector<runners::EndpointPrompt> fake_prompts(int n) {

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "runners/verify/endpoint_answers.h"
+#include "runners/verify/endpoints/endpoint_answers.h"
 
 namespace evalrun::runners {
 namespace {

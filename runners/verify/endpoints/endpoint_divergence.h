@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "runners/verify/endpoint_answers.h"
+#include "runners/verify/endpoints/endpoint_answers.h"
 
 namespace evalrun::runners {
 

@@ -1,4 +1,4 @@
-#include "runners/verify/endpoint_divergence.h"
+#include "runners/verify/endpoints/endpoint_divergence.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // What `evalrun verify --endpoint --json` prints (docs/json.md).
 #include <map>
 
-#include "runners/verify/endpoint_verify.h"
+#include "runners/verify/endpoints/endpoint_verify.h"
 
 namespace evalrun::runners {
 namespace {

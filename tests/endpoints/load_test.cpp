@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "reports/load/load_figures.h"
+#include "tests/endpoints/memory_server.h"
 #include "tests/temp_folder.h"
 
 namespace evalrun::runners {
@@ -29,43 +30,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using Milliseconds = std::chrono::milliseconds;
-
-// What the endpoints of a test share.
-struct FakeServer {
-  std::function<EndpointReply(int call)> answer;
-  std::atomic<int> in_flight = 0, most = 0, calls = 0, settled = 0;
-  std::atomic<bool> up = true;
-  std::mutex mutex;
-  std::vector<std::string> asked;  // names of servers, in order
-};
-
-class FakeEndpoint final : public Endpoint {
- public:
-  FakeEndpoint(EndpointSpec spec, FakeServer& server) : spec_(std::move(spec)), server_(server) {}
-  const EndpointSpec& spec() const override { return spec_; }
-  EndpointAbilities abilities() const override { return {}; }
-  std::string check(double) override {
-    if (!server_.up) throw base::data_error(spec_.url, "", "nobody listens", "start the server");
-    return "tiny";
-  }
-  EndpointReply complete(const EndpointRequest&) override {
-    const int now = ++server_.in_flight;
-    for (int most = server_.most; most < now && !server_.most.compare_exchange_weak(most, now);) {
-    }
-    {
-      const std::lock_guard lock(server_.mutex);
-      server_.asked.push_back(spec_.name);
-    }
-    EndpointReply reply = server_.answer(server_.calls++);
-    --server_.in_flight;
-    return reply;
-  }
-  void settle() override { ++server_.settled; }
-
- private:
-  EndpointSpec spec_;
-  FakeServer& server_;
-};
 
 // `pieces` of tokens, a millisecond from each other; the call itself takes `ms`.
 EndpointReply reply_of(const std::vector<int32_t>& pieces, int ms = 0) {
@@ -82,18 +46,20 @@ EndpointReply reply_of(const std::vector<int32_t>& pieces, int ms = 0) {
 }
 
 EndpointReply fault_of(EndpointFault fault) {
-  EndpointReply reply;
-  reply.fault = fault;
-  reply.problem = "http://127.0.0.1:1: it did not work";
-  return reply;
+  return tests::fake_fault(fault, "http://127.0.0.1:1: it did not work");
 }
 
 class Load : public ::testing::Test {
  protected:
   Load() {
-    server_.answer = [](int) { return reply_of({1, 1}); };
+    server_.abilities = {};
+    server_.model = "tiny";
+    server_.answer_call = [](int) { return reply_of({1, 1}); };
+    server_.on_check = [this](const EndpointSpec& spec) {
+      if (!up_) throw base::data_error(spec.url, "", "nobody listens", "start the server");
+    };
     tools_.make = [this](const EndpointSpec& spec) {
-      return std::make_unique<FakeEndpoint>(spec, server_);
+      return std::make_unique<tests::MemoryEndpoint>(spec, server_);
     };
   }
   LoadPlan plan(std::vector<results::LoadLevel> levels, int prompts, int servers = 1,
@@ -133,7 +99,8 @@ class Load : public ::testing::Test {
   std::string path() const { return folder_.file("load.jsonl"); }
 
   tests::TempFolder folder_;
-  FakeServer server_;
+  tests::MemoryServer server_;
+  std::atomic<bool> up_ = true;
   base::SteadyClock clock_;
   LoadTools tools_{.clock = clock_};
   ProgressSink progress_;
@@ -159,7 +126,7 @@ class Meeting {
 TEST_F(Load, AClosedLoopKeepsSoManyInFlight) {
   Meeting three(3);
   std::atomic<bool> met = true;
-  server_.answer = [&](int) {
+  server_.answer_call = [&](int) {
     if (!three.wait()) met = false;  // fewer than three at a time
     return reply_of({1});
   };
@@ -199,7 +166,7 @@ TEST_F(Load, AnOpenLoopFollowsTheSeededSchedule) {
 
 TEST_F(Load, AStallIsNotOmitted) {
   constexpr int kStallMs = 150;
-  server_.answer = [](int call) { return reply_of({1, 1}, call == 0 ? kStallMs : 0); };
+  server_.answer_call = [](int call) { return reply_of({1, 1}, call == 0 ? kStallMs : 0); };
   const LoadPlan p = plan({{1, 400}}, 30);  // all arrive in about 75 ms
   const results::LoadBlock block = block_of(p);
   int64_t stall_end = 0;
@@ -266,7 +233,7 @@ TEST_F(Load, GoesOnWhereItWasStopped) {
   const LoadPlan p = plan({{2, 0}}, 8, 2, 1, 4);  // four blocks of four
   std::atomic<bool> stop = false;
   tools_.stop = [&] { return stop.load(); };
-  server_.answer = [&](int call) {
+  server_.answer_call = [&](int call) {
     if (call == 5) stop = true;
     return reply_of({1, 1});
   };
@@ -297,7 +264,7 @@ TEST_F(Load, GoesOnWhereItWasStopped) {
 }
 
 TEST_F(Load, WhatIsReadIsWhatWasWritten) {
-  server_.answer = [](int call) {
+  server_.answer_call = [](int call) {
     EndpointReply reply = call == 0 ? fault_of(EndpointFault::kServerError) : reply_of({2, 0, 1});
     reply.counts.drafted = 4, reply.counts.accepted = 0;
     return reply;
@@ -335,9 +302,9 @@ TEST_F(Load, AnotherLoadIsNotMixedIn) {
 
 TEST_F(Load, AServerThatDiesEndsTheLoad) {
   const LoadPlan p = plan({{2, 0}}, 8, 2, 1, 4);
-  server_.answer = [&](int call) {
+  server_.answer_call = [&](int call) {
     if (call >= 6) {
-      server_.up = false;
+      up_ = false;
       return fault_of(EndpointFault::kDown);
     }
     return reply_of({1, 1});
@@ -353,14 +320,14 @@ TEST_F(Load, AServerThatDiesEndsTheLoad) {
   }
   EXPECT_LE(server_.calls, 8);  // it is not asked again and again
   EXPECT_EQ(results::read_load_file(path()).blocks.size(), 1u);
-  server_.up = true;
-  server_.answer = [](int) { return reply_of({1, 1}); };
+  up_ = true;
+  server_.answer_call = [](int) { return reply_of({1, 1}); };
   EXPECT_EQ(run(p).status, LoadOutcome::Status::kComplete);
   EXPECT_EQ(results::read_load_file(path()).blocks.size(), 4u);
 }
 
 TEST_F(Load, AServerThatRefusesALotGoesOn) {
-  server_.answer = [](int call) {
+  server_.answer_call = [](int call) {
     return call % 2 == 0 ? fault_of(EndpointFault::kDown) : reply_of({1, 1});
   };
   EXPECT_EQ(run(plan({{1, 0}}, 6)).status, LoadOutcome::Status::kComplete);
@@ -370,7 +337,7 @@ TEST_F(Load, AServerThatRefusesALotGoesOn) {
 }
 
 TEST_F(Load, TimeIsBounded) {
-  server_.answer = [](int) { return reply_of({1, 1}, 20); };
+  server_.answer_call = [](int) { return reply_of({1, 1}, 20); };
   const LoadPlan p = plan({{1, 0}}, 50);
   results::LoadFile file(path(), p.setup);
   const LoadOutcome outcome =
@@ -396,7 +363,7 @@ TEST_F(Load, ServersAreCheckedAndWarmedUp) {
   EXPECT_EQ(measured, 4);
   p.setup.ignore_eos = true;
   EXPECT_THROW(check_load_servers(p, tools_), base::Error);
-  server_.up = false;
+  up_ = false;
   p.setup.ignore_eos = false;
   EXPECT_THROW(check_load_servers(p, tools_), base::Error);
 }

@@ -1,4 +1,4 @@
-#include "runners/verify/endpoint_law.h"
+#include "runners/verify/endpoints/endpoint_law.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "runners/verify/endpoint_verify.h"
+#include "runners/verify/endpoints/endpoint_verify.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -13,7 +13,7 @@
 #include "results/endpoint_queries.h"
 #include "runners/measure/endpoint_visit.h"
 #include "runners/measure/runner.h"
-#include "tests/runners/fake_endpoint.h"
+#include "tests/endpoints/memory_server.h"
 #include "tests/runners/fakes.h"
 #include "tests/runners/stored_rows.h"
 #include "tests/temp_folder.h"
@@ -39,7 +39,7 @@ class EndpointRun : public ::testing::Test {
     request_.target = tests::tiny_model(512);
     request_.session.n_threads = 1;
     request_.connect = [this](const EndpointSpec& spec, const EndpointTools&) {
-      return std::make_unique<tests::TableEndpoint>(spec, servers_[spec.name]);
+      return std::make_unique<tests::MemoryEndpoint>(spec, servers_[spec.name]);
     };
     for (const char* name : {"plain", "spec"})
       servers_[name].answer = [](const EndpointRequest&) {
@@ -73,7 +73,7 @@ class EndpointRun : public ::testing::Test {
   std::vector<std::string> rows(const std::string& sql) const { return stored_rows(store_, sql); }
 
   tests::TempFolder folder_;
-  tests::TableServers servers_;
+  tests::MemoryServers servers_;
   PlanRequest request_;
   results::ResultStore store_;
   base::SteadyClock clock_;
@@ -243,6 +243,27 @@ TEST_F(EndpointRun, AServerThatIsGoneEndsTheRunWhichGoesOnLater) {
   EXPECT_EQ(outcome.status, RunStatus::kComplete);
 }
 
+// A server that was started again listens at another port. A machine is something else.
+TEST_F(EndpointRun, TheSameServerAtAnotherPortGoesOn) {
+  int left = 2;
+  const auto sound = servers_["spec"].answer;
+  servers_["spec"].answer = [&](const EndpointRequest& request) {
+    return left-- > 0 ? sound(request) : tests::fake_fault(EndpointFault::kDown, "down");
+  };
+  error_of_run();
+  const int stored = std::stoi(rows("SELECT count(*) FROM generation").at(0));
+  servers_["spec"].answer = sound;
+  request_.suite.endpoints[1] = parse_endpoint("spec=http://127.0.0.1:777,api=llama", "test");
+  EXPECT_EQ(run().stored_before, stored);
+  EXPECT_THAT(rows("SELECT value FROM environment WHERE name = 'endpoint.spec.host'"),
+              ElementsAre("this machine"));
+  request_.suite.endpoints[1] = parse_endpoint("spec=http://gpu7:8080,api=llama", "test");
+  EXPECT_EQ(run().stored_before, 0);
+  EXPECT_THAT(rows("SELECT value FROM environment WHERE name = 'endpoint.spec.host' "
+                   "ORDER BY run_id"),
+              ElementsAre("this machine", "gpu7"));
+}
+
 TEST_F(EndpointRun, ARefusedKeyEndsTheRunAndARefusedPromptDoesNot) {
   alone();
   servers_["plain"].answer = [](const EndpointRequest&) {
@@ -371,61 +392,6 @@ TEST_F(EndpointRun, AutomaticWarmUpAsksForShortAnswersAndEnds) {
   EXPECT_LE(asked.size(), 6u);
   EXPECT_EQ(asked.front().max_new, 16);
   EXPECT_EQ(asked.back().max_new, 40);
-}
-
-// What a suite refuses.
-std::string suite_refusal(Suite suite) {
-  try {
-    complete_suite(suite, "mine.json");
-  } catch (const base::Error& e) {
-    EXPECT_EQ(e.code(), base::ExitCode::kUsage);
-    return e.what();
-  }
-  return "";
-}
-
-TEST(EndpointSuite, WhatServersCannotIsRefusedWithTheReason) {
-  Suite sound = parse_suite(
-      R"({"tasks": ["samples"], "endpoints": ["a=http://127.0.0.1:1,api=llama"]})", "mine.json");
-  EXPECT_EQ(suite_refusal(sound), "");
-  Suite s = sound;
-  s.batches.sizes = {1, 4};
-  EXPECT_THAT(suite_refusal(s), AllOf(HasSubstr("mine.json: field 'batch' of 4 with endpoints"),
-                                      HasSubstr("its own choice")));
-  s = sound, s.replay = true;
-  EXPECT_THAT(suite_refusal(s), HasSubstr("field 'replay' with endpoints"));
-  s = sound, s.methods = {"oracle:alpha=0.8,k=3"};
-  EXPECT_THAT(suite_refusal(s), HasSubstr("synthetic acceptance"));
-  s = sound, s.endpoints.push_back(s.endpoints[0]);
-  EXPECT_THAT(suite_refusal(s), HasSubstr("two endpoints are named a"));
-  s = sound, s.endpoints[0].name = "pld", s.methods = {"pld"};
-  EXPECT_THAT(suite_refusal(s), HasSubstr("pld is the name of an endpoint and of a method"));
-  s = sound, s.baseline = "b";
-  EXPECT_THAT(suite_refusal(s), AllOf(HasSubstr("'baseline'"), HasSubstr("no arm of this run")));
-  s = sound, s.baseline = "a", s.endpoints.clear();
-  EXPECT_THAT(suite_refusal(s), HasSubstr("there are no endpoints"));
-}
-
-TEST(EndpointSuite, ReadsStringsAndObjectsAndKeepsOtherKeys) {
-  Suite s = parse_suite(R"({"tasks": ["samples"], "baseline": "b", "endpoints": [
-      "a=http://127.0.0.1:1,api=llama",
-      {"name": "b", "url": "http://127.0.0.1:2", "api": "llama", "cache": "kept"}]})",
-                        "mine.json");
-  complete_suite(s, "mine.json");
-  ASSERT_THAT(s.endpoints, SizeIs(2));
-  EXPECT_EQ(s.endpoints[1].url, "http://127.0.0.1:2");
-  EXPECT_EQ(s.endpoints[1].cache, EndpointSpec::Cache::kKept);
-  EXPECT_TRUE(s.methods.empty()) << "no `ar` is put first";
-  const nlohmann::json stored = to_json(s);
-  EXPECT_EQ(to_json(parse_suite(stored.dump(), "stored")), stored);
-  Suite without = parse_suite(R"({"tasks": ["samples"]})", "mine.json");
-  complete_suite(without, "mine.json");
-  for (const char* key : {"endpoints", "baseline"}) EXPECT_FALSE(to_json(without).contains(key));
-  for (const char* bad :
-       {R"({"endpoints": "a=http://127.0.0.1:1"})", R"({"endpoints": [{"name": "a"}]})",
-        R"({"endpoints": [{"name": "a", "url": "http://127.0.0.1:1", "adress": "x"}]})",
-        R"({"endpoints": [{"name": "a", "url": "http://127.0.0.1:1,api=vllm"}]})"})
-    EXPECT_THROW(parse_suite(bad, "mine.json"), base::Error) << bad;
 }
 
 TEST_F(EndpointRun, StopTokensCannotBeIgnoredWhereTheApiHasNoWord) {

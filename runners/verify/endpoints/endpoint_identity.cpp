@@ -1,4 +1,4 @@
-#include "runners/verify/endpoint_identity.h"
+#include "runners/verify/endpoints/endpoint_identity.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // verify --endpoint against fake servers: honest ones pass, planted faults of graded size are
 // found and named, and hostile servers cost a named error.
-#include "runners/verify/endpoint_verify.h"
+#include "runners/verify/endpoints/endpoint_verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/text.h"
-#include "tests/runners/fake_endpoints.h"
+#include "tests/endpoints/token_server.h"
 
 namespace evalrun::runners {
 namespace {
@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using tests::FakePlace;
-using tests::FakeServer;
+using tests::TokenServer;
 
 constexpr int kAnswers = 24;
 
@@ -53,7 +53,7 @@ class EndpointVerify : public ::testing::Test {
     plain_.noise = speculative_.noise = size;
     speculative_.salt = 5;
   }
-  FakeServer plain_, speculative_;
+  TokenServer plain_, speculative_;
   EndpointVerifyRequest request_;
 };
 
@@ -172,7 +172,7 @@ TEST_F(EndpointVerify, SpeculationThatNeverBeganShowsNothing) {
 }
 
 TEST_F(EndpointVerify, ServersOfText) {
-  for (FakeServer* server : {&plain_, &speculative_}) server->abilities = {.log_probs = true};
+  for (TokenServer* server : {&plain_, &speculative_}) server->abilities = {.log_probs = true};
   const EndpointVerification honest = verify();
   EXPECT_EQ(verdict_of(honest), EndpointVerdict::kIdentical);
   EXPECT_FALSE(honest.greedy->by_ids);
@@ -187,7 +187,7 @@ TEST_F(EndpointVerify, ServersOfText) {
 }
 
 TEST_F(EndpointVerify, NearTiesOfText) {
-  for (FakeServer* server : {&plain_, &speculative_}) server->abilities = {.log_probs = true};
+  for (TokenServer* server : {&plain_, &speculative_}) server->abilities = {.log_probs = true};
   noise(0.02);
   const EndpointVerification v = verify();
   EXPECT_EQ(verdict_of(v), EndpointVerdict::kNearTies) << ::testing::PrintToString(reasons_of(v));
@@ -228,7 +228,7 @@ TEST_F(EndpointVerify, HostileAnswersDoNoHarm) {
   request_.seeded = request_.law = true;
   request_.sampling.draws = 8;
   for (size_t i = 0; i < spoilers.size(); ++i)
-    for (FakeServer* server : {&plain_, &speculative_}) {
+    for (TokenServer* server : {&plain_, &speculative_}) {
       server->spoil = [&](const EndpointRequest&, EndpointReply& reply) { spoilers[i](reply); };
       const EndpointVerification v = verify();
       EXPECT_FALSE(
@@ -265,7 +265,7 @@ TEST_F(EndpointVerify, WaitsUntilAServerIsReady) {
     int64_t now = 0;
   } clock;
   int checks = 0, pauses = 0;
-  plain_.on_check = [&] {
+  plain_.on_check = [&](const auto&) {
     if (++checks < 4) throw base::data_error("http://x", "", "nobody listens");
   };
   const auto pause = [&] { ++pauses, clock.now += 1'000'000'000; };
