@@ -15,7 +15,7 @@ bool has_machines(const ResultStore& store);
 
 struct MachineRow {
   int64_t id = 0;
-  MachineRecord record;
+  MachineRecord record = {};
 };
 // In the order in which they were added; none in runs from before version 13.
 std::vector<MachineRow> machines(const ResultStore& store, int64_t run_id);

@@ -19,7 +19,7 @@ struct TokenDifference {
   std::string arm, prompt;
   int64_t repeat = 0, sample = 0;
   Compared what = Compared::kTokens;
-  std::string a, b;  // of tokens, where they part: "turn 0, token 17: 345"
+  std::string a = {}, b = {};  // of tokens, where they part: "turn 0, token 17: 345"
 };
 
 struct TokenComparison {

@@ -64,7 +64,7 @@ void MergeTarget::find_gaps(MergeOutcome& outcome) {
         .task = text_at(s, 1), .prompt = text_at(s, 2), .stored = sqlite3_column_int64(s.get(), 3)};
     Statement in(db_, doing_,
                  "SELECT number, count FROM main.shard_prompt WHERE prompt_id = ? ORDER BY count");
-    in << sqlite3_column_int64(s.get(), 0);
+    in << int64_t{sqlite3_column_int64(s.get(), 0)};
     while (in.step())
       gap.shards.push_back({sqlite3_column_int(in.get(), 0), sqlite3_column_int(in.get(), 1)});
     outcome.first_gaps.push_back(std::move(gap));

@@ -26,16 +26,16 @@ struct MergeInput {
 
 // A cell that two files have.
 struct TwiceMeasured {
-  std::string arm, prompt;
+  std::string arm = {}, prompt = {};
   int64_t repeat = 0, sample = 0;
-  std::string kept, left_out;  // name of the machine and when it began
+  std::string kept = {}, left_out = {};  // name of the machine and when it began
 };
 
 // A prompt that lacks generations.
 struct MergeGap {
   std::string task, prompt;
   int64_t stored = 0;
-  std::vector<Shard> shards;  // that it is in, of each count that the files know
+  std::vector<Shard> shards = {};  // that it is in, of each count that the files know
 };
 
 // Of a shard that lacks generations.

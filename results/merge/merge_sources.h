@@ -12,9 +12,9 @@ namespace evalrun::results {
 
 struct MergeSource {
   std::string path;
-  RunRow run;
-  PlanRecord plan;
-  std::vector<Shard> shards;
+  RunRow run = {};
+  PlanRecord plan = {};
+  std::vector<Shard> shards = {};
   bool only_run = false;   // of its file
   bool is_target = false;  // what the target held
   int64_t generations = 0;
