@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/json_fields.h"
 #include "runners/endpoints/streamed_endpoint.h"
 
 namespace evalrun::runners {

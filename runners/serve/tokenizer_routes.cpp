@@ -48,7 +48,9 @@ std::string detokenize_answer(std::string_view body, const ServedModel& served) 
   if (!tokens.is_array())
     refuse_field("tokens", fmt::format("must be a list of token ids, not {}", tokens.type_name()));
   const std::vector<int32_t> ids = ids_of(tokens, "tokens", served.model->config().vocab_size);
-  return written({{"prompt", served.model->tokenizer()->decode(ids)}});
+  InfoJson answer;
+  answer["prompt"] = served.model->tokenizer()->decode(ids);
+  return written(answer);
 }
 
 std::string tokenizer_info(const ServedModel& served) {
