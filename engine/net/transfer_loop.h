@@ -1,6 +1,6 @@
 // One libcurl transfer at a time, waited for by poll() on the sockets that libcurl names
-// (curl_multi_socket_action). Half of the system calls of curl_multi_perform() and
-// curl_multi_poll(), which ask the kernel once more whether there is something to read.
+// (curl_multi_socket_action). curl_multi_perform() after curl_multi_poll() asks the kernel once
+// more whether there is something to read.
 #pragma once
 #include <curl/curl.h>
 #include <poll.h>

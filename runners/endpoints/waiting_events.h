@@ -1,6 +1,6 @@
-// Events of a stream that have arrived and are not read yet. To read one that comes alone costs a
-// processor whose caches the server has filled meanwhile several times of what it costs in a row,
-// and the time of its arrival is known before it is read. So a few wait for each other.
+// Events of a stream that have arrived and are not read yet. One that comes alone is read with
+// caches that the server has used meanwhile, and the time of its arrival is known before it is
+// read. So a few wait for each other.
 #pragma once
 #include <cstddef>
 #include <cstdint>
