@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "engine/base/error.h"
 #include "results/store.h"
@@ -51,14 +53,23 @@ std::string part_of(const std::string& file) {
   return fmt::format("{}.part.{}.{}", file, host, ::getpid());
 }
 
-int64_t generations_in(const std::string& database) {
-  int64_t n = 0;
-  ResultStore(database, ResultStore::Mode::kReadOnly)
-      .query("SELECT count(*) FROM generation", {}, [&](const results::Row& row) {
-        n = row.integer(0);
-        return false;
-      });
-  return n;
+struct Content {
+  int64_t generations = 0;
+  std::set<std::string> runs;  // by key
+};
+
+Content content_of(const std::string& database) {
+  Content content;
+  const ResultStore store(database, ResultStore::Mode::kReadOnly);
+  store.query("SELECT count(*) FROM generation", {}, [&](const results::Row& row) {
+    content.generations = row.integer(0);
+    return false;
+  });
+  store.query("SELECT key FROM run", {}, [&](const results::Row& row) {
+    content.runs.insert(row.text(0));
+    return true;
+  });
+  return content;
 }
 
 }  // namespace
@@ -81,8 +92,20 @@ void copy_database(const std::string& database, const std::string& copy) {
 Restored restore_database(const std::string& copy, const std::string& database) {
   std::error_code ignored;
   if (!fs::exists(copy, ignored)) return Restored::kNothing;
-  const int64_t there = generations_in(copy);
-  if (fs::exists(database, ignored) && generations_in(database) >= there) return Restored::kNothing;
+  const Content there = content_of(copy);
+  if (fs::exists(database, ignored)) {
+    const Content here = content_of(database);
+    const bool stays = here.generations >= there.generations;
+    // Whichever goes must have nothing of its own: somebody else's file may have that name.
+    const Content& kept = stays ? here : there;
+    const Content& goes = stays ? there : here;
+    if (!std::includes(kept.runs.begin(), kept.runs.end(), goes.runs.begin(), goes.runs.end()))
+      throw base::data_error(
+          copy, "",
+          fmt::format("holds other runs than {}: one would take the other's place", database),
+          "name another file for the copy, or for the database");
+    if (stays) return Restored::kNothing;
+  }
   const std::string part = part_of(database);
   std::error_code error;
   fs::copy_file(copy, part, fs::copy_options::overwrite_existing, error);

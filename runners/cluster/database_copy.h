@@ -13,7 +13,8 @@ void copy_database(const std::string& database, const std::string& copy);
 
 enum class Restored { kNothing, kCopied };
 // Before a run opens `database`: takes over the copy where it holds more generations, which it does
-// on a machine that is new to the shard. Throws data_error for a copy that is no result database.
+// on a machine that is new to the shard. Throws data_error for a copy that is no result database,
+// and where the file that would give way holds a run that the other one does not.
 Restored restore_database(const std::string& copy, const std::string& database);
 
 }  // namespace evalrun::runners

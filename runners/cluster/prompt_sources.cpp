@@ -29,8 +29,8 @@ std::string host_name() {
 }  // namespace
 
 bool SharedSource::has_any() {
-  if (!asked_) kept_ = next_units();
-  asked_ = true;
+  // After "nothing" it asks again: what a dead process had may have been given back meanwhile.
+  if (kept_.empty()) kept_ = next_units();
   return !kept_.empty();
 }
 
@@ -42,7 +42,6 @@ std::vector<int> SharedSource::next() {
     prompts.insert(prompts.end(), of.begin(), of.end());
   }
   kept_.clear();
-  asked_ = false;
   return prompts;
 }
 

@@ -33,7 +33,6 @@ class SharedSource : public PromptSource {
  private:
   std::vector<std::vector<int>> units_;  // prompts of each
   std::vector<int> kept_;
-  bool asked_ = false;
 };
 
 class Coordinator final : public SharedSource {

@@ -10,7 +10,7 @@ namespace evalrun::runners {
 struct ShardStatus {
   std::string shard;  // "3/8"; "" = the run is not divided
   // "preparing" (models, warm-up), "measuring", "stopped" (told to end, or out of time), "failed"
-  // (by an error, `message` says which) or "complete".
+  // (by an error, of which `message` or the log says more) or "complete".
   std::string state = "preparing";
   std::string message;
   std::string host, job;  // `job`: the scheduler's name for it, "" = none

@@ -120,9 +120,15 @@ void Slurm::ask_squeue(const std::string& job, std::map<int, TaskState>& tasks) 
       {"squeue", "--noheader", "--array", "--states=all", "--jobs=" + job, "--format=%K|%T|%r|%N"},
       {});
   if (!output.found) throw no_slurm("squeue");
-  // Any other failure: "Invalid job id specified", as it is forgotten, or a controller that is
-  // busy.
-  if (output.exit_code != 0) return;
+  if (output.exit_code != 0) {
+    if (output.err.find("Invalid job id") != std::string::npos) return;  // it is forgotten
+    // A controller that does not answer: tasks that run must not look lost, or they would be
+    // submitted twice.
+    throw base::Error(base::ExitCode::kEnvironment,
+                      fmt::format("squeue failed (exit code {}): {}", output.exit_code,
+                                  base::trim(output.err.empty() ? output.out : output.err)),
+                      "the job goes on; ask again when squeue answers");
+  }
   for (const std::string& line : base::split(output.out, '\n')) {
     const std::vector<std::string> fields = base::split(base::trim(line), '|');
     if (fields.size() != 4) continue;

@@ -43,7 +43,7 @@ class Slurm {
   std::string submit(const ClusterFolder& folder, const ClusterPlan& plan,
                      const std::vector<int>& shards) const;
   // By shard, of the latest job that was to measure it. Throws kEnvironment where there is no
-  // squeue.
+  // squeue, or it fails.
   std::map<int, TaskState> states(const ClusterPlan& plan) const;
 
  private:

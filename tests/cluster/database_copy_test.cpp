@@ -18,9 +18,10 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 // A run of so many prompts, three arms each.
-void store_run(const std::string& file, int prompts) {
+void store_run(const std::string& file, int prompts, const std::string& key = "run") {
   ResultStore store(file);
   tests::SyntheticRun run;
+  run.key = key;
   run.prompts_per_task = prompts;
   run.arms = tests::usual_arms();
   tests::fill(store, run);
@@ -80,6 +81,20 @@ TEST(RestoreDatabase, TakesTheCopyThatHoldsMore) {
   store_run(local, 2);
   EXPECT_EQ(restore_database(copy, local), Restored::kCopied);
   EXPECT_EQ(generations_of(local), 12);
+}
+
+// Neither may take the other's place, whichever holds more.
+TEST(RestoreDatabase, RefusesTheFileOfOtherRuns) {
+  const tests::TempFolder temp;
+  const std::string copy = temp.file("copy.db"), local = temp.file("local.db");
+  store_run(copy, 4, "theirs");
+  for (const int prompts : {2, 6}) {
+    fs::remove(local);
+    store_run(local, prompts, "ours");
+    EXPECT_THROW(restore_database(copy, local), base::Error) << prompts;
+    EXPECT_EQ(generations_of(local), 3 * prompts);
+    EXPECT_EQ(generations_of(copy), 12);
+  }
 }
 
 TEST(RestoreDatabase, RefusesWhatIsNoDatabase) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <numeric>
 #include <set>
@@ -133,6 +134,29 @@ TEST(SharedSources, WhatADeadProcessHadInHandGoesToAnother) {
   for (std::vector<int> prompts; !(prompts = coordinator.next()).empty();)
     rest.insert(prompts.begin(), prompts.end());
   EXPECT_THAT(rest, ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
+// The first process had nothing to do, and is asked again when the other one has died.
+TEST(SharedSources, NothingAtFirstAndThenWhatWasGivenBack) {
+  const auto peers = make_socket_peers(2);
+  const auto first = open_sockets(peers[0]);
+  Coordinator coordinator(*first, units_of_two(1), "key", Dispenser({{}, {0}}));
+  std::promise<void> taken, seen;
+  std::thread dies([&] {
+    const auto messages = open_sockets(peers[1]);
+    Worker worker(*messages, units_of_two(1), "key");
+    EXPECT_TRUE(worker.has_any());
+    taken.set_value();
+    seen.get_future().wait();
+  });
+  coordinator.wait_for_plans();
+  taken.get_future().wait();
+  EXPECT_FALSE(coordinator.has_any());
+  seen.set_value();
+  dies.join();
+  EXPECT_THAT(coordinator.wait_for_all().gone, ElementsAre(1));
+  EXPECT_TRUE(coordinator.has_any());
+  EXPECT_THAT(coordinator.next(), ElementsAre(0, 1));
 }
 
 TEST(SharedSources, AnotherPlanIsRefused) {

@@ -141,6 +141,21 @@ TEST(Slurm, ForgottenJobsWithoutAccounts) {
   EXPECT_EQ(Slurm(scripted.runner()).states(plan).at(1).phase, TaskPhase::kUnknown);
 }
 
+// Or a resubmission would measure shards twice that are being measured.
+TEST(Slurm, AControllerThatDoesNotAnswerLosesNothing) {
+  ClusterPlan plan = plan_of(1);
+  plan.jobs = {{"11", {1}}};
+  const CommandOutput busy = {
+      .exit_code = 1,
+      .found = true,
+      .out = "",
+      .err = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"};
+  Scripted scripted{{{"squeue", busy}, {"sacct", prints("")}}};
+  const base::Error e = error_of([&] { Slurm(scripted.runner()).states(plan); });
+  EXPECT_EQ(e.code(), base::ExitCode::kEnvironment);
+  EXPECT_THAT(e.message(), HasSubstr("Unable to contact slurm controller"));
+}
+
 TEST(Slurm, PhasesOfStates) {
   EXPECT_EQ(phase_of("CANCELLED by 1000"), TaskPhase::kFailed);
   EXPECT_EQ(phase_of("COMPLETING"), TaskPhase::kRunning);

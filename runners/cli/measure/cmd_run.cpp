@@ -546,9 +546,12 @@ void check_lock_step(const RunArguments& o, const std::vector<OneRun>& all) {
 
 runners::ShardReporter::Settings copy_settings(const Context& context, const RunArguments& o,
                                                const std::function<bool()>& stop) {
-  std::error_code ignored;
-  if (std::filesystem::weakly_canonical(o.copy_to, ignored) ==
-      std::filesystem::weakly_canonical(context.global.db, ignored))
+  // Absolute first: weakly_canonical("r.db") stays relative while there is no such file.
+  const auto place = [](const std::string& file) {
+    std::error_code ignored;
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(file), ignored);
+  };
+  if (place(o.copy_to) == place(context.global.db))
     throw base::usage_error(fmt::format("--copy-to: {} is the result database itself", o.copy_to),
                             "name another file, or leave --copy-to out");
   return {.database = context.global.db,
@@ -641,7 +644,8 @@ void run(Context& context, const RunArguments& o) {
   if (!o.shard.empty()) check_shard(o);
   if (o.lock_step) check_lock_step(o, all);
   const std::string nonce = make_nonce(o);
-  if (o.energy) {
+  // Processes of --devices look at theirs.
+  if (o.energy && (o.devices.empty() || !o.peers.empty())) {
     if (o.model.device.empty()) require_energy("cpu");
     for (const std::string& device : o.model.device) require_energy(device);
   }
