@@ -1,7 +1,8 @@
 // Prints the tables of simulations in docs/coverage.md and docs/measurement.md ("The fastest arm"
-// and what follows it, "Quality", "Several machines"): how often intervals of nominal 95 % hold the
-// truth. Run by hand: build/release/bin/coverage_study [prompts] [lengths] [groups] [sessions]
-// [best] [ranks] [quality] [machines]; the seeds are fixed, so that every run prints the same.
+// and what follows it, "Quality"), and one of several machines: how often intervals of nominal 95 %
+// hold the truth. Run by hand: build/release/bin/coverage_study [prompts] [lengths] [groups]
+// [sessions] [best] [ranks] [quality] [machines]; the seeds are fixed, so that every run prints the
+// same.
 #include <fmt/format.h>
 
 #include <algorithm>

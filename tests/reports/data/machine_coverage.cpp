@@ -58,9 +58,9 @@ reports::Design design_of(const MachineDraw& d, size_t machines) {
   return design;
 }
 
+// `typical`: the truth of the typical machine.
 double true_value(const MachineModel& m, const MachineDraw& d, Question question,
-                  Estimator estimator) {
-  const double typical = truth(estimator, m.prompts);
+                  Estimator estimator, double typical) {
   const double variance = m.speedup_sd * m.speedup_sd;
   if (question == Question::kLikeThese) {
     if (estimator == Estimator::kGeo) return typical;
@@ -161,12 +161,13 @@ MachineCoverage cover_machines(const MachineModel& model, Question question, Est
                                JoinedBy by, int experiments) {
   MachineCoverage c;
   std::vector<double> widths;
+  const double typical = truth(estimator, model.prompts);  // an integral: once
   c.coverage = cover(experiments, 5, [&](Normals& normals) {
     const MachineDraw d = draw_machines(model, normals);
     const auto interval = interval_of(model, d, question, estimator, by);
     if (!interval) return false;
     widths.push_back(std::log(interval->hi / interval->lo));
-    const double value = true_value(model, d, question, estimator);
+    const double value = true_value(model, d, question, estimator, typical);
     return interval->lo <= value && value <= interval->hi;
   });
   if (!widths.empty()) c.width = base::median(widths);

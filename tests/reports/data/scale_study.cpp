@@ -7,7 +7,8 @@
 //                                       = 1: files without the others' prompts (docs/scale.md)
 //   scale_study ask FILE RUN OTHER      a report of RUN and a comparison, statement by statement
 //   scale_study parts FILE N            its only run as N machines would have measured it: FILE.1,
-//   ... scale_study merge OUT FILE...       time and memory of a merge
+//                                       FILE.2, ...
+//   scale_study merge OUT FILE...       time and memory of a merge
 #include <fmt/format.h>
 #include <sys/resource.h>
 
