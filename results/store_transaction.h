@@ -2,6 +2,8 @@
 // ResultStore::execute(); the store's own functions have transactions of their own and cannot be
 // part of it. Internal to results/.
 #pragma once
+#include <exception>
+
 #include "results/store.h"
 
 namespace evalrun::results {

@@ -10,7 +10,7 @@ namespace evalrun::results {
 void MergeTarget::find_doubles(MergeOutcome& outcome) {
   execute(
       "CREATE TEMP TABLE double (old INTEGER PRIMARY KEY, there INTEGER NOT NULL, same INTEGER NOT "
-      "NULL, takes_over INTEGER NOT NULL);");
+      "NULL, takes_over INTEGER NOT NULL); CREATE INDEX temp.double_there ON double (there);");
   if (number("SELECT EXISTS (SELECT 1 FROM main.generation)") == 0) return;
   const std::string machines =
       "LEFT JOIN main.machine there ON there.id = g.machine_id LEFT JOIN main.machine here ON "
@@ -57,7 +57,7 @@ void MergeTarget::refuse_other_tokens() {
       "LEFT JOIN main.machine m ON m.id = g.machine_id WHERE s.tokens_hash <> g.tokens_hash "
       "AND s.status = 'ok' AND g.status = 'ok' AND NOT (json_valid(r.settings) AND "
       "json_extract(r.settings, '$.sampled') IS 'same distribution' AND "
-      "json_extract(r.settings, '$.steps') IS NOT NULL) LIMIT 1");
+      "json_extract(r.settings, '$.steps') IS NOT NULL) ORDER BY d.old LIMIT 1");
   if (!s.step()) return;
   throw base::Error(
       base::ExitCode::kCorrectness,
@@ -71,7 +71,7 @@ void MergeTarget::refuse_other_tokens() {
       "then measure the wrong shard again");
 }
 
-// Scores that only the beaten one has go on with the other.
+// Scores that only the beaten one has go on with the other, where they are of the same tokens.
 void MergeTarget::remove_beaten() {
   const int64_t least = number(fmt::format(
       "SELECT coalesce(min(id), 0) FROM source.generation WHERE run_id = {}", source_run_));
@@ -85,8 +85,10 @@ void MergeTarget::remove_beaten() {
                     table, beaten));
   execute(fmt::format(
       "UPDATE main.score SET generation_id = (SELECT d.old + {0} FROM temp.double d WHERE d.there "
-      "= "
-      "main.score.generation_id) WHERE generation_id IN ({1}); DELETE FROM main.clock WHERE "
+      "= main.score.generation_id) WHERE generation_id IN (SELECT d.there FROM temp.double d JOIN "
+      "source.generation s ON s.id = d.old JOIN main.generation g ON g.id = d.there WHERE "
+      "d.takes_over AND s.tokens_hash = g.tokens_hash); DELETE FROM main.score WHERE "
+      "generation_id IN ({1}); DELETE FROM main.clock WHERE "
       "generation_id IN ({1}); DELETE FROM main.gpu WHERE generation_id IN ({1}); DELETE FROM "
       "main.turn WHERE generation_id IN ({1}); DELETE FROM main.generation WHERE id IN ({1});",
       shift_, beaten));

@@ -107,6 +107,14 @@ MergeFile::~MergeFile() {
 
 void MergeFile::put_in_place() {
   sync_path(path_, O_RDWR);
+  // Logs of a target that was deleted without them: SQLite would play them into the new file. Those
+  // of an old target are gone: hold_target().
+  if (held_ == nullptr) {
+    if (::access(target_.c_str(), F_OK) == 0)
+      throw base::data_error(target_, "", "another program has made it meanwhile",
+                             "merge into another file; this one was left as it is");
+    for (const char* suffix : {"-wal", "-shm", "-journal"}) ::unlink((target_ + suffix).c_str());
+  }
   if (::rename(path_.c_str(), target_.c_str()) != 0) throw_os(target_, "cannot be written");
   const auto folder = std::filesystem::path(target_).parent_path().string();
   sync_path(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);

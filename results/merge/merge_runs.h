@@ -4,8 +4,7 @@
 // What two files hold of the same cell (arm, prompt, repeat, sample):
 //   the same measurement (machine, start, time and counters): it is there once;
 //   measured twice, the same tokens: the one that did not fail stays, then the one that began
-//   first,
-//     then the shorter one, then the one of the lower machine key;
+//     first, then the shorter one, then the one of the lower machine key;
 //   other tokens: an error. Arms that promise the distribution alone, and whose drafts follow the
 //     machine, may differ: those count as measured twice.
 // So the result does not depend on the order of the files, and merging again changes nothing.

@@ -46,9 +46,11 @@ MergeTarget::MergeTarget(const std::string& path) : path_(path), doing_(path) {
   int rc = sqlite3_open_v2(path.c_str(), &db_,
                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, nullptr);
   if (rc != SQLITE_OK) throw_sqlite(db_, rc, path_, "opening it");
-  // 64 MB of pages, however large the runs are. Sorting goes through files.
+  // 64 MB of pages, however large the runs are. Sorting goes through files. Without "main" the
+  // sources would be locked exclusively too, and a file that is only read cannot be.
   execute(
-      "PRAGMA journal_mode = DELETE; PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = OFF;"
+      "PRAGMA journal_mode = DELETE; PRAGMA main.locking_mode = EXCLUSIVE;"
+      "PRAGMA journal_mode = OFF;"
       "PRAGMA synchronous = OFF; PRAGMA foreign_keys = OFF; PRAGMA cache_size = -65536;"
       "PRAGMA temp_store = FILE;");
   Statement s(db_, doing_,
@@ -122,7 +124,8 @@ void MergeTarget::add(const MergeSource& source, MergeOutcome& outcome) {
           "its rows were changed: measure that shard again");
   find_doubles(outcome);
   remove_beaten();
-  add_generations(source.only_run);
+  // Asked now: the process that writes the file may have begun another run.
+  add_generations(number("SELECT count(*) FROM source.run") == 1);
   add_certificates();
   execute("COMMIT");
   for (const char* table : {"map_machine", "map_arm", "map_prompt", "double"})

@@ -224,6 +224,22 @@ TEST_F(MergeRefusals, AKilledMergeIsRepeated) {
   EXPECT_GT(killed, 0);
 }
 
+// A log whose database was deleted belongs to no file that is made later.
+TEST_F(MergeRefusals, ALogOfADeletedTargetIsNotPlayedIntoTheNewOne) {
+  {
+    ResultStore old(file("out.db"));
+    tests::fill(old, usual());
+    std::filesystem::copy_file(file("out.db-wal"), file("log"));
+  }
+  std::filesystem::remove(file("out.db"));
+  std::filesystem::rename(file("log"), file("out.db-wal"));
+  merge({part(1), part(2)});
+  merge({part(1), part(2)}, "other.db");
+  EXPECT_EQ(whole_content(file("out.db")), whole_content(file("other.db")));
+  const ResultStore store(file("out.db"));
+  EXPECT_EQ(check_file(store), "ok");
+}
+
 // An input that a shard still writes to is taken as it is at one moment.
 TEST_F(MergeRefusals, AnInputInUseIsReadAndLeftAsItIs) {
   ResultStore busy(part(2));

@@ -271,6 +271,30 @@ TEST_F(Merge, ScoresOfEitherFileAreKept) {
   }
 }
 
+TEST_F(Merge, ScoresOfOtherTokensGoWithThem) {
+  // Read after part-1.db, and stays: it began earlier.
+  write_part(file("z.db"), {.machine = "host-4",
+                            .shard = {1, 3},
+                            .started = "2026-01-01T00:00:00Z",
+                            .change = [](GenerationRecord& g, int prompt) {
+                              if (prompt == 3) g.turns[0].tokens[5] += 1;
+                            }});
+  for (const std::string& name : {part(1), file("z.db")}) {
+    ResultStore store(name);
+    store.execute(
+        "UPDATE arm SET settings = '{\"sampled\": \"same distribution\", \"steps\": "
+        "\"follow the machine\"}'");
+  }
+  ResultStore(part(1)).execute(
+      "INSERT INTO score SELECT id, 'later', '1', 0.25, '', 'ok', '', 0, '{}' FROM generation");
+  EXPECT_EQ(merge({part(1), file("z.db")}).twice, kAll / 3);
+  const ResultStore store(file("out.db"), ResultStore::Mode::kReadOnly);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM score WHERE evaluator = 'later'"),
+            kAll / 3 - kPerPrompt);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM score WHERE evaluator = 'exact'"), kAll / 3);
+  EXPECT_EQ(integer(store, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+}
+
 TEST_F(Merge, FactsThatMachinesDoNotShareAreTheirsAlone) {
   merge({part(1), part(2), part(3)});
   {
