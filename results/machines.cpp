@@ -79,4 +79,45 @@ std::vector<Shard> shards(const ResultStore& store, int64_t run_id) {
              });
 }
 
+std::vector<int64_t> runs_of_plan(const ResultStore& store, const std::string& plan_key) {
+  if (!has_machines(store)) return {};
+  return all(store, "SELECT run_id FROM plan WHERE key = ? ORDER BY run_id", {plan_key},
+             [](const Row& row) { return row.integer(0); });
+}
+
+std::set<std::string> whole_prompts(const ResultStore& store, int64_t run_id,
+                                    const PlanRecord& plan) {
+  std::set<std::string> whole;
+  store.query(
+      "SELECT p.key FROM generation g JOIN prompt p ON p.id = g.prompt_id WHERE g.run_id = ? GROUP "
+      "BY p.key HAVING count(*) >= ?",
+      {run_id, plan.arms * plan.repeats * plan.samples}, [&](const Row& row) {
+        whole.insert(row.text(0));
+        return true;
+      });
+  return whole;
+}
+
+std::vector<std::pair<int64_t, std::string>> measured_prompts(const ResultStore& store,
+                                                              int64_t run_id) {
+  return all(store,
+             "SELECT DISTINCT p.id, p.key FROM generation g JOIN prompt p ON p.id = g.prompt_id "
+             "WHERE g.run_id = ?",
+             {run_id}, [](const Row& row) { return std::pair(row.integer(0), row.text(1)); });
+}
+
+void drop_generations(ResultStore& store, int64_t run_id, int64_t prompt_id) {
+  store.execute("DELETE FROM generation WHERE run_id = ? AND prompt_id = ?", {run_id, prompt_id});
+}
+
+StoreContent content_of(const ResultStore& store) {
+  StoreContent content;
+  content.generations = one<int64_t>(store, "SELECT count(*) FROM generation").value();
+  store.query("SELECT key FROM run", {}, [&](const Row& row) {
+    content.runs.insert(row.text(0));
+    return true;
+  });
+  return content;
+}
+
 }  // namespace evalrun::results

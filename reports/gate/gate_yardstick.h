@@ -13,7 +13,7 @@ namespace evalrun::reports {
 struct JudgedArm {
   std::string label;
   std::string yardstick;  // label of another arm of the run; "" = none, its time as it is
-  bool server = false;  // it, or its yardstick, is one
+  bool server = false;    // it, or its yardstick, is one
   // A yardstick that lost speed is a loss, too: where nothing else tells.
   bool both_count = true;
 };

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "results/machines.h"
-#include "results/merge/merge_runs.h"
+#include "results/merge/merge_outcome.h"
 #include "results/queries.h"
 
 namespace evalrun::results {

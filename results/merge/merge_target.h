@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "results/merge/merge_runs.h"
+#include "results/merge/merge_outcome.h"
 #include "results/merge/merge_sources.h"
 #include "results/sqlite.h"
 

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <set>
 
 #include "engine/base/error.h"
+#include "results/machines.h"
 #include "results/store.h"
 
 namespace evalrun::runners {
@@ -53,23 +53,8 @@ std::string part_of(const std::string& file) {
   return fmt::format("{}.part.{}.{}", file, host, ::getpid());
 }
 
-struct Content {
-  int64_t generations = 0;
-  std::set<std::string> runs;  // by key
-};
-
-Content content_of(const std::string& database) {
-  Content content;
-  const ResultStore store(database, ResultStore::Mode::kReadOnly);
-  store.query("SELECT count(*) FROM generation", {}, [&](const results::Row& row) {
-    content.generations = row.integer(0);
-    return false;
-  });
-  store.query("SELECT key FROM run", {}, [&](const results::Row& row) {
-    content.runs.insert(row.text(0));
-    return true;
-  });
-  return content;
+results::StoreContent content_of(const std::string& database) {
+  return results::content_of(ResultStore(database, ResultStore::Mode::kReadOnly));
 }
 
 }  // namespace
@@ -92,13 +77,13 @@ void copy_database(const std::string& database, const std::string& copy) {
 Restored restore_database(const std::string& copy, const std::string& database) {
   std::error_code ignored;
   if (!fs::exists(copy, ignored)) return Restored::kNothing;
-  const Content there = content_of(copy);
+  const results::StoreContent there = content_of(copy);
   if (fs::exists(database, ignored)) {
-    const Content here = content_of(database);
+    const results::StoreContent here = content_of(database);
     const bool stays = here.generations >= there.generations;
     // Whichever goes must have nothing of its own: somebody else's file may have that name.
-    const Content& kept = stays ? here : there;
-    const Content& goes = stays ? there : here;
+    const results::StoreContent& kept = stays ? here : there;
+    const results::StoreContent& goes = stays ? there : here;
     if (!std::includes(kept.runs.begin(), kept.runs.end(), goes.runs.begin(), goes.runs.end()))
       throw base::data_error(
           copy, "",

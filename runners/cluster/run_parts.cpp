@@ -19,30 +19,6 @@ using results::ResultStore;
 
 constexpr const char* kMerged = "merged.db";
 
-std::vector<int64_t> runs_of_plan(const ResultStore& store, const std::string& key) {
-  std::vector<int64_t> runs;
-  if (!results::has_machines(store)) return runs;
-  store.query("SELECT run_id FROM plan WHERE key = ? ORDER BY run_id", {key},
-              [&](const results::Row& row) {
-                runs.push_back(row.integer(0));
-                return true;
-              });
-  return runs;
-}
-
-std::set<std::string> whole_prompts_of(const ResultStore& store, int64_t run,
-                                       const results::PlanRecord& plan) {
-  std::set<std::string> whole;
-  store.query(
-      "SELECT p.key FROM generation g JOIN prompt p ON p.id = g.prompt_id WHERE g.run_id = ? GROUP "
-      "BY p.key HAVING count(*) >= ?",
-      {run, plan.arms * plan.repeats * plan.samples}, [&](const results::Row& row) {
-        whole.insert(row.text(0));
-        return true;
-      });
-  return whole;
-}
-
 }  // namespace
 
 RunParts::RunParts(std::string database, results::PlanRecord plan)
@@ -73,8 +49,8 @@ std::set<std::string> RunParts::whole_prompts() const {
   std::set<std::string> whole;
   for (const std::string& file : files()) {
     const ResultStore store(file, ResultStore::Mode::kReadOnly);
-    for (const int64_t run : runs_of_plan(store, plan_.key))
-      whole.merge(whole_prompts_of(store, run, plan_));
+    for (const int64_t run : results::runs_of_plan(store, plan_.key))
+      whole.merge(results::whole_prompts(store, run, plan_));
   }
   return whole;
 }
@@ -83,8 +59,8 @@ std::optional<int64_t> RunParts::finished() const {
   std::error_code ignored;
   if (!fs::exists(database_, ignored)) return std::nullopt;
   const ResultStore store(database_, ResultStore::Mode::kReadOnly);
-  for (const int64_t run : runs_of_plan(store, plan_.key))
-    if (static_cast<int64_t>(whole_prompts_of(store, run, plan_).size()) >= plan_.prompts)
+  for (const int64_t run : results::runs_of_plan(store, plan_.key))
+    if (static_cast<int64_t>(results::whole_prompts(store, run, plan_).size()) >= plan_.prompts)
       return run;
   return std::nullopt;
 }
@@ -94,19 +70,11 @@ void RunParts::drop_superseded() const {
   std::set<std::string> seen;
   for (const std::string& file : files()) {
     ResultStore store(file);
-    for (const int64_t run : runs_of_plan(store, plan_.key)) {
-      const std::set<std::string> whole = whole_prompts_of(store, run, plan_);
-      std::vector<std::pair<int64_t, std::string>> stored;
-      store.query(
-          "SELECT DISTINCT p.id, p.key FROM generation g JOIN prompt p ON p.id = g.prompt_id WHERE "
-          "g.run_id = ?",
-          {run}, [&](const results::Row& row) {
-            stored.emplace_back(row.integer(0), row.text(1));
-            return true;
-          });
-      for (const auto& [id, key] : stored) {
+    for (const int64_t run : results::runs_of_plan(store, plan_.key)) {
+      const std::set<std::string> whole = results::whole_prompts(store, run, plan_);
+      for (const auto& [id, key] : results::measured_prompts(store, run)) {
         if (whole.count(key) > 0 && seen.insert(key).second) continue;
-        store.execute("DELETE FROM generation WHERE run_id = ? AND prompt_id = ?", {run, id});
+        results::drop_generations(store, run, id);
       }
     }
   }
@@ -117,7 +85,7 @@ int64_t RunParts::put_together() const {
   std::vector<results::MergeInput> inputs;
   for (const std::string& file : files()) {
     const ResultStore store(file, ResultStore::Mode::kReadOnly);
-    for (const int64_t run : runs_of_plan(store, plan_.key)) inputs.push_back({file, run});
+    for (const int64_t run : results::runs_of_plan(store, plan_.key)) inputs.push_back({file, run});
   }
   const std::string merged = fmt::format("{}/{}", folder_, kMerged);
   std::error_code ignored;

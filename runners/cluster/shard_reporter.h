@@ -21,8 +21,8 @@ class ShardReporter final : public ProgressSink {
     std::function<bool()> stop =
         {};  // told to end: a copy after each generation, as a kill may follow
   };
-  // Restores the database from its copy (restore_database) before anyone opens it. Throws data_error
-  // where nothing can be written beside the copy.
+  // Restores the database from its copy (restore_database) before anyone opens it. Throws
+  // data_error where nothing can be written beside the copy.
   ShardReporter(ProgressSink& next, base::Clock& clock, Settings settings);
   // Without finish(), an error ended the run: what is stored is copied all the same.
   ~ShardReporter() override;

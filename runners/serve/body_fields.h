@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runners/serve/completion_request.h"
+#include "runners/serve/served_model.h"
 
 namespace evalrun::runners {
 

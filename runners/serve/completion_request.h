@@ -2,24 +2,16 @@
 // not known here is refused by name; what cannot change it (user, metadata) is ignored.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/model/model.h"
 #include "engine/sampling.h"
 #include "runners/serve/api_error.h"
+#include "runners/serve/served_model.h"
 
 namespace evalrun::runners {
-
-// What requests are read against.
-struct ServedModel {
-  std::string name;                            // as GET /v1/models lists it
-  std::shared_ptr<const engine::Model> model;  // with a tokenizer
-  int context = 0;                             // tokens of a prompt and its answer
-};
 
 struct CompletionRequest {
   bool chat = false;

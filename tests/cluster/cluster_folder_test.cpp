@@ -17,7 +17,7 @@ ClusterPlan a_plan() {
   ClusterPlan plan;
   plan.scheduler = "slurm";
   plan.shards = 8;
-  plan.program = "/opt/bin/evalrun";
+  plan.program = "/usr/bin/evalrun";
   plan.words = {"ci", "--label", "two words"};
   plan.options = {"--partition=gpu"};
   plan.store = "/shared/store";

@@ -35,7 +35,7 @@ ClusterPlan plan_of(int shards) {
   ClusterPlan plan;
   plan.scheduler = "slurm";
   plan.shards = shards;
-  plan.program = "/opt/evalrun";
+  plan.program = "/usr/bin/evalrun";
   plan.words = {"ci", "--methods", "ar,pld:k=2", "--label", "two words"};
   plan.options = {"--partition=gpu"};
   plan.local = "/scratch";
