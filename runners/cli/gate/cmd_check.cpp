@@ -76,6 +76,15 @@ GateOutcome check_with_fault(const CheckArguments& o, const Context& context) {
   return outcome;
 }
 
+// Whether an error is a server's, whose URL it names then, and not a file's.
+bool names_a_server(const base::Error& error, const runners::Suite& suite) {
+  return error.code() == ExitCode::kData &&
+         std::any_of(suite.endpoints.begin(), suite.endpoints.end(),
+                     [&](const runners::EndpointSpec& server) {
+                       return error.message().find(server.url) != std::string::npos;
+                     });
+}
+
 GateOutcome check_against_baseline(const CheckArguments& o, const Context& context) {
   const std::optional<RunReference> baseline = find_baseline(o.baseline, context.global.db);
   if (!baseline) return missing_baseline(o.baseline, context.global.db);
@@ -91,7 +100,7 @@ GateOutcome check_against_baseline(const CheckArguments& o, const Context& conte
       outcome =
           measure_and_judge(request, *baseline, store, instruments.clock(), instruments.options());
     } catch (const base::Error& e) {
-      if (e.code() != ExitCode::kData || request.plan.suite.endpoints.empty()) throw;
+      if (!names_a_server(e, request.plan.suite)) throw;
       throw base::Error(e.code(), e.message(),
                         "a check has no verdict without its servers: start it again when they "
                         "answer; one that listens elsewhere now: --endpoint NAME=URL");
