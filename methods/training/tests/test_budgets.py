@@ -10,8 +10,8 @@ from training.tests.loops import ALL, arguments
 
 ABLATIONS = {"medusa": ("--heads", "2"), "eagle": ("--steps", "2"), "eagle3": ("--steps", "2"),
              "falcon": ("--glance", "none"), "draft": ("--layers", "1"),
-             "bita": ("--prefix-length", "4"), "gated_lora": ("--rank", "4"), "pass": ("--masks", "2"),
-             "space": ("--no-distinct",)}
+             "bita": ("--prefix-length", "4"), "gated_lora": ("--rank", "4"),
+             "pass": ("--masks", "2"), "space": ("--no-distinct",)}
 
 
 def budget_of(world, method, out, data, *more):
