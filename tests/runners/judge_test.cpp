@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/base/text.h"
 #include "evaluators/judge/judge_client.h"

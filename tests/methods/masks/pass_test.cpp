@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "methods/draft_choice.h"
 #include "methods/masks/mask_plan.h"
 #include "tests/methods/support/known_masks.h"
 
@@ -96,7 +97,8 @@ struct Planned {
 // Tokens a plain step's time by hand: chances of a chain whose token d is right with gain[d - 1].
 // Groups stand after the stops that are likeliest; a stop without one costs a forward of the root
 // and the masks, and gives a token.
-double tokens_per_time(const std::vector<double>& gain, int nodes, int groups, const Planned& c) {
+double tokens_per_time(const std::vector<double>& gain, int nodes, int groups, double mask_cost,
+                       const methods::RowPrice& price) {
   double accepted = 0;
   std::vector<double> stop;
   for (int d = 0; d <= nodes; ++d) {
@@ -108,9 +110,8 @@ double tokens_per_time(const std::vector<double>& gain, int nodes, int groups, c
   double missed = 1;
   for (int g = 0; g < groups; ++g) missed -= stop[static_cast<size_t>(g)];
   missed = std::max(missed, 0.0);
-  const auto price = [&](int rows) { return 1 + c.per_row * (rows - 1); };
-  const double verify = price(1 + nodes + groups * nodes) + (groups > 0 ? c.mask_cost : 0);
-  return (1 + accepted + missed) / (verify + missed * (price(1 + nodes) + c.mask_cost));
+  const double verify = price(1 + nodes + groups * nodes) + (groups > 0 ? mask_cost : 0);
+  return (1 + accepted + missed) / (verify + missed * (price(1 + nodes) + mask_cost));
 }
 
 class PassPlan : public testing::Test {
@@ -140,14 +141,16 @@ TEST_F(PassPlan, IsTheBestByHandOfAllLengthsAndNumbersOfGroups) {
         for (const DraftCalls calls : {DraftCalls::kAuto, DraftCalls::kOne, DraftCalls::kTwo}) {
           const Planned c{per_row, mask_cost, calls, look_ahead};
           const MaskPlan got = plan(c);
+          const engine::RowCostTable costs = linear_costs(per_row);
+          const methods::RowPrice price(&costs);
           double best = 0;
           for (int n = look_ahead == 0 ? 1 : look_ahead; n <= (look_ahead == 0 ? 4 : look_ahead);
                ++n)
             for (int g = calls == DraftCalls::kOne ? n + 1 : 0;
                  g <= (calls == DraftCalls::kTwo ? 0 : n + 1); ++g)
-              best = std::max(best, tokens_per_time(gain, n, g, c));
+              best = std::max(best, tokens_per_time(gain, n, g, mask_cost, price));
           const int n = got.tree.size(), g = static_cast<int>(got.groups.size());
-          EXPECT_NEAR(tokens_per_time(gain, n, g, c), best, 1e-6)
+          EXPECT_NEAR(tokens_per_time(gain, n, g, mask_cost, price), best, 1e-9)
               << per_row << " " << mask_cost << " " << look_ahead << ": " << n << ", " << g;
           EXPECT_EQ(got.tree.depth(), n) << "a chain";
           EXPECT_EQ(got.masks, n);

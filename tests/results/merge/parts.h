@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "results/machines.h"
 #include "results/store.h"
@@ -92,7 +93,7 @@ inline std::string measured(const ResultStore& store) {
   const std::string turn = cell + " JOIN turn t ON t.generation_id = g.id";
   std::string text;
   for (
-      const std::string& sql : {
+      const std::string& sql : std::vector<std::string>{
           "SELECT key, label, role, isa, threads, settings FROM arm ORDER BY key",
           "SELECT p.key, p.task, p.name, p.turns, p.reference, p.group_name FROM prompt p ORDER BY "
           "p.key",
