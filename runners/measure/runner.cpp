@@ -17,6 +17,7 @@
 #include "runners/measure/known_answers.h"
 #include "runners/measure/model_scores.h"
 #include "runners/measure/replay_paths.h"
+#include "runners/measure/run_facts.h"
 #include "runners/measure/warmup.h"
 #include "runners/plan/estimate.h"
 
@@ -66,11 +67,8 @@ struct Runner::Impl {
 
   // Sessions and methods of all arms.
   void start(const SessionOf& session_of);
-  int64_t arm_row(const results::ArmRecord& arm);
   // A fact about this machine, and of the run where it is the first one that says so.
   void note(const std::string& name, const std::string& value);
-  void store_row_cost();
-  void store_weight_placement();
   void warn_of_hopeless_arms();
   void measure_pending();
   // Those that the source gives, for as long as it gives any.
@@ -95,7 +93,6 @@ struct Runner::Impl {
   const Answers& path_of(const Visit& v);
   const Answers* known_answers(const Visit& v);
   void learn_answers(const Visit& v);
-  void note_bytes(size_t arm_index);
 
   StoredPlan stored() const { return {plan, outcome.run_id, arm_ids, prompt_ids}; }
   // `session_of`: null where there are no sessions.
@@ -117,7 +114,7 @@ Runner::Impl::Impl(const RunPlan& p, const Conversation& c, results::ResultStore
   outcome.run_key = plan.run.key;
   store.add_plan(outcome.run_id, plan.whole);
   for (const PlannedArm& arm : plan.arms) {
-    arm_ids.push_back(arm_row(arm.record));
+    arm_ids.push_back(arm_row(plan, arm.record, store, outcome.run_id));
     arm_bytes.push_back(arm.record);
   }
   for (const PlannedPrompt& prompt : plan.prompts)
@@ -136,24 +133,6 @@ Runner::Impl::Impl(const RunPlan& p, const Conversation& c, results::ResultStore
   outcome.stored_before = outcome.planned - static_cast<int>(pending.size());
 }
 
-// Of a shard that another machine began, or of merged ones: the arm is the same with other kernels
-// and threads.
-int64_t Runner::Impl::arm_row(const results::ArmRecord& arm) {
-  if (plan.shard) {
-    const std::vector<results::ArmRow> stored_arms = results::arms(store, outcome.run_id);
-    const auto find = [&](const auto& same) {
-      return std::find_if(stored_arms.begin(), stored_arms.end(), same);
-    };
-    auto found = find([&](const results::ArmRow& row) { return row.record.key == arm.key; });
-    if (found == stored_arms.end())
-      found = find([&](const results::ArmRow& row) {
-        return plan_arm_key(row.record) == plan_arm_key(arm);
-      });
-    if (found != stored_arms.end()) return found->id;
-  }
-  return store.add_arm(outcome.run_id, arm);
-}
-
 void Runner::Impl::start(const SessionOf& session_of) {
   machine_id = store.add_machine(outcome.run_id, plan.machine);
   for (const PlannedArm& planned : plan.arms) {
@@ -170,43 +149,19 @@ void Runner::Impl::start(const SessionOf& session_of) {
     arms.push_back({&planned, &session, {}});
   }
   next_calls.resize(arms.size());
-  store_row_cost();
-  store_weight_placement();
+  const auto fact = [this](const std::string& name, const std::string& value) {
+    note(name, value);
+  };
+  note_row_cost(*plan.row_cost, fact);
+  note_weight_placement(arms, fact);
   connect_endpoints(arms, outcome.run_id, store, clock, options.stop);
   for (RunningArm& arm : arms)
     if (arm.session != nullptr) arm.build();
 }
 
-// With the run, so that a report can say what a row cost when it was measured.
-void Runner::Impl::store_row_cost() {
-  const MeasuredRowCost& cost = *plan.row_cost;
-  if (cost.read_bandwidth > 0) {
-    note("read_bandwidth", fmt::format("{:.0f}", cost.read_bandwidth));
-    note("forward_bytes", std::to_string(cost.forward_bytes));
-  }
-  if (cost.table.empty()) return;
-  if (cost.given) return note("row_cost_given", to_json(cost.table).dump());
-  note("row_cost", to_json(cost.table).dump());
-  for (const auto& [sequences, table] : cost.batches)
-    note(fmt::format("row_cost_batch_{}", sequences), to_json(table).dump());
-  if (cost.round_trip_ns > 0)
-    note("cache_line_round_trip_ns", fmt::format("{:.0f}", cost.round_trip_ns));
-}
-
 void Runner::Impl::note(const std::string& name, const std::string& value) {
   store.add_environment(outcome.run_id, name, value);
   store.add_machine_fact(machine_id.value(), name, value);
-}
-
-// Of the first arm's session. What EVALRUN_NUMA=auto chose depends on the memory that was free.
-void Runner::Impl::store_weight_placement() {
-  const auto decoded = std::find_if(arms.begin(), arms.end(),
-                                    [](const RunningArm& arm) { return arm.session != nullptr; });
-  if (decoded == arms.end()) return;
-  const engine::WeightPlacement placement = decoded->session->weight_placement();
-  if (placement.nodes == 1) return;
-  note("weight_placement", placement.how);
-  if (!placement.refusal.empty()) note("weight_placement_refusal", placement.refusal);
 }
 
 // By the largest steps of their methods, where it is known what rows cost.
@@ -444,29 +399,11 @@ void Runner::Impl::keep(const Visit& v, const results::GenerationRecord& g,
   const auto arm_index = static_cast<size_t>(v.arm);
   store.add_generation(outcome.run_id, arm_ids[arm_index],
                        prompt_ids[static_cast<size_t>(v.prompt)], g, scores);
-  if (arms[arm_index].session != nullptr) note_bytes(arm_index);
+  if (arms[arm_index].session != nullptr && raise_bytes(arms[arm_index], arm_bytes[arm_index]))
+    store.update_arm_bytes(arm_ids[arm_index], arm_bytes[arm_index]);
   ++outcome.measured;
   if (g.status != "ok") ++outcome.failed;
   progress().generation_done(arm(v).record.label, prompt(v).record.id, g.status != "ok");
-}
-
-void Runner::Impl::note_bytes(size_t arm_index) {
-  results::ArmRecord& bytes = arm_bytes[arm_index];
-  const methods::DecodingMethod& method = arms[arm_index].method();
-  const engine::Session& session = *arms[arm_index].session;
-  // The session has room for the largest batch of the run.
-  const auto kv =
-      static_cast<int64_t>(session.kv_bytes() * static_cast<size_t>(arms[arm_index].batch()) /
-                               static_cast<size_t>(session.options().n_sequences) +
-                           method.extra_kv_bytes());
-  const auto extra = static_cast<int64_t>(method.extra_parameter_bytes());
-  const int64_t peak = peak_memory_bytes();
-  if (kv <= bytes.kv_bytes && extra <= bytes.extra_parameter_bytes && peak <= bytes.peak_bytes)
-    return;
-  bytes.kv_bytes = std::max(bytes.kv_bytes, kv);
-  bytes.extra_parameter_bytes = std::max(bytes.extra_parameter_bytes, extra);
-  bytes.peak_bytes = std::max(bytes.peak_bytes, peak);
-  store.update_arm_bytes(arm_ids[arm_index], bytes);
 }
 
 // Programs run, and models score, when no time is taken any more.
