@@ -126,7 +126,7 @@ std::vector<DeviceSlot> parse_device_slots(const std::vector<std::string>& names
     if (kind != names.front().substr(0, names.front().find(':')))
       throw base::usage_error(
           fmt::format("--devices: {} and {} are of two kinds", names.front(), name),
-          "devices of one run are alike: their times are pooled");
+          "a method is measured on one kind of device: give each kind a run of its own");
     if (kind != "cpu" && kind != "cuda")
       throw base::usage_error(fmt::format("--devices: '{}' is no device", name),
                               "cuda:0, cpu, or cpu with cores: cpu:0-3");

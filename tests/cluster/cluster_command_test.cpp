@@ -65,6 +65,7 @@ TEST_F(ClusterCommand, DryRunDoesNothing) {
   EXPECT_THAT(result.out, HasSubstr("sbatch --parsable"));
   EXPECT_THAT(result.out, HasSubstr("--partition=gpu"));
   EXPECT_THAT(result.out, HasSubstr("ci --label 'a b'"));
+  EXPECT_THAT(result.out, HasSubstr("run/evalrun.sbatch is not there yet"));
   EXPECT_FALSE(std::filesystem::exists(folder_.file("run")));
 }
 

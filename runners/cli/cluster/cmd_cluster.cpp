@@ -51,10 +51,14 @@ void write_script(const ClusterFolder& folder) {
   EVALRUN_CHECK(false, "no job script is compiled in");
 }
 
-// The line that does the same by hand.
+// The line that does the same by hand. Before the folder is made, a comment of the shell says what
+// the line lacks.
 std::string by_hand(const ClusterFolder& folder, const ClusterPlan& plan,
                     const std::vector<int>& shards) {
   std::string line;
+  if (!fs::exists(folder.script()))
+    line = fmt::format("# {} is not there yet: cluster submit without --dry-run writes it\n",
+                       folder.script());
   for (const auto& [name, value] : Slurm::variables(folder, plan))
     line += fmt::format("{}={} ", name, shell_line({value}));
   return line + shell_line(Slurm::submit_words(folder, plan, shards));
