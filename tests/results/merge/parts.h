@@ -1,8 +1,10 @@
 // Parts of a synthetic run, as several machines would have measured them.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "results/machines.h"
@@ -92,33 +94,33 @@ inline std::string measured(const ResultStore& store) {
       "generation g JOIN arm a ON a.id = g.arm_id JOIN prompt p ON p.id = g.prompt_id";
   const std::string turn = cell + " JOIN turn t ON t.generation_id = g.id";
   std::string text;
-  for (
-      const std::string& sql : std::vector<std::string>{
-          "SELECT key, label, role, isa, threads, settings FROM arm ORDER BY key",
-          "SELECT p.key, p.task, p.name, p.turns, p.reference, p.group_name FROM prompt p ORDER BY "
-          "p.key",
-          "SELECT a.key, p.key, g.repeat, g.sample, g.seed, g.block, g.slot, g.status, g.fault, "
-          "g.tokens_hash, g.steps_hash, g.total_ns, g.started, g.distinct_share, g.cycle, g.asked, "
-          "hex(g.tally), m.key, m.name FROM " +
-              cell + " LEFT JOIN machine m ON m.id = g.machine_id ORDER BY 1, 2, 3, 4",
-          "SELECT a.key, p.key, g.repeat, t.idx, t.n_tokens, t.rows, t.decode_ns, t.stop, "
-          "hex(t.tokens), t.text, s.* FROM " +
-              turn + " JOIN step s ON s.turn_id = t.id ORDER BY 1, 2, 3, 4, s.idx",
-          "SELECT a.key, p.key, g.repeat, n.depth, n.rank, n.tested, n.accepted FROM " + turn +
-              " JOIN node n ON n.turn_id = t.id ORDER BY 1, 2, 3, 4, 5",
-          "SELECT a.key, p.key, g.repeat, d.idx, d.found, d.gap, b.slot, b.wall_ns, s.idx, "
-          "s.number, "
-          "s.ns FROM " +
-              turn +
-              " JOIN divergence d ON d.turn_id = t.id JOIN batch_turn b ON b.turn_id = t.id JOIN "
-              "batch_step s ON s.turn_id = t.id ORDER BY 1, 2, 3, 4, 9",
-          "SELECT a.key, p.key, g.repeat, c.others_ns, u.energy_mj, u.slowed_by FROM " + cell +
-              " JOIN clock c ON c.generation_id = g.id JOIN gpu u ON u.generation_id = g.id ORDER "
-              "BY "
-              "1, 2, 3",
-          "SELECT a.key, p.key, g.repeat, s.evaluator, s.version, s.value, s.status FROM " + cell +
-              " JOIN score s ON s.generation_id = g.id ORDER BY 1, 2, 3, 4, 5",
-      }) {
+  const std::vector<std::string> statements = {
+      "SELECT key, label, role, isa, threads, settings FROM arm ORDER BY key",
+      "SELECT p.key, p.task, p.name, p.turns, p.reference, p.group_name FROM prompt p ORDER BY "
+      "p.key",
+      "SELECT a.key, p.key, g.repeat, g.sample, g.seed, g.block, g.slot, g.status, g.fault, "
+      "g.tokens_hash, g.steps_hash, g.total_ns, g.started, g.distinct_share, g.cycle, g.asked, "
+      "hex(g.tally), m.key, m.name FROM " +
+          cell + " LEFT JOIN machine m ON m.id = g.machine_id ORDER BY 1, 2, 3, 4",
+      "SELECT a.key, p.key, g.repeat, t.idx, t.n_tokens, t.rows, t.decode_ns, t.stop, "
+      "hex(t.tokens), t.text, s.* FROM " +
+          turn + " JOIN step s ON s.turn_id = t.id ORDER BY 1, 2, 3, 4, s.idx",
+      "SELECT a.key, p.key, g.repeat, n.depth, n.rank, n.tested, n.accepted FROM " + turn +
+          " JOIN node n ON n.turn_id = t.id ORDER BY 1, 2, 3, 4, 5",
+      "SELECT a.key, p.key, g.repeat, d.idx, d.found, d.gap, b.slot, b.wall_ns, s.idx, "
+      "s.number, "
+      "s.ns FROM " +
+          turn +
+          " JOIN divergence d ON d.turn_id = t.id JOIN batch_turn b ON b.turn_id = t.id JOIN "
+          "batch_step s ON s.turn_id = t.id ORDER BY 1, 2, 3, 4, 9",
+      "SELECT a.key, p.key, g.repeat, c.others_ns, u.energy_mj, u.slowed_by FROM " + cell +
+          " JOIN clock c ON c.generation_id = g.id JOIN gpu u ON u.generation_id = g.id ORDER "
+          "BY "
+          "1, 2, 3",
+      "SELECT a.key, p.key, g.repeat, s.evaluator, s.version, s.value, s.status FROM " + cell +
+          " JOIN score s ON s.generation_id = g.id ORDER BY 1, 2, 3, 4, 5",
+  };
+  for (const std::string& sql : statements) {
     text += "--\n";
     store.query(sql, {}, [&](const Row& row) {
       for (int i = 0; i < row.columns(); ++i)
