@@ -348,7 +348,9 @@ TEST(StreamedEndpoint, AKeyIsSentAndNeverShown) {
     EXPECT_THAT(reply.problem + reply.text, Not(HasSubstr(secret))) << i;
     for (const EndpointArrival& arrival : reply.arrivals)
       EXPECT_THAT(arrival.text, Not(HasSubstr(secret)));
-    if (i == 0) EXPECT_THAT(reply.problem, HasSubstr("variable EVALRUN_TEST_KEY"));
+    if (i == 0) {
+      EXPECT_THAT(reply.problem, HasSubstr("variable EVALRUN_TEST_KEY"));
+    }
   }
   for (const tests::SeenRequest& request : server.seen("/completion"))
     EXPECT_EQ(request.header("authorization"), "Bearer " + secret);
