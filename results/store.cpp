@@ -187,7 +187,10 @@ ResultStore::ResultStore(const std::string& path, Mode mode)
     // FULL: the log is synced at each commit, so that a generation, once stored, survives a power
     // cut and not only a killed process. One fsync per generation, outside every timed region.
     run_script(impl_->db, path_,
-               "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;",
+               "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
+               // Only who has read once holds the file in that mode, and keeps a merge from
+               // replacing it.
+               "SELECT 1 FROM sqlite_schema;",
                "setting it up");
   }
 }

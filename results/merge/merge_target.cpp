@@ -35,6 +35,12 @@ std::string joined_isa(const std::string& a, const std::string& b) {
     for (const std::string& name : base::split(text, '+')) names.insert(name);
   return fmt::format("{}", fmt::join(names, "+"));
 }
+base::Error more_than_planned(const MergeSource& source, const char* what) {
+  return base::data_error(
+      source.path, fmt::format("run {}", source.run.id),
+      fmt::format("has more {}s than its plan, beside those of the others", what),
+      "its rows were changed: measure that shard again");
+}
 std::string joined_device(const std::string& a, const std::string& b) {
   return a == b ? a : a.substr(0, a.find(':'));
 }
@@ -113,15 +119,12 @@ void MergeTarget::add(const MergeSource& source, MergeOutcome& outcome) {
   execute("BEGIN");
   add_run_row(source);
   add_machines();
-  add_arms();
+  add_arms(source);
   add_prompts();
   for (const auto& [table, planned] :
        {std::pair("arm", source.plan.arms), std::pair("prompt", source.plan.prompts)})
     if (number(fmt::format("SELECT count(*) FROM main.{}", table)) > planned)
-      throw base::data_error(
-          source.path, fmt::format("run {}", source.run.id),
-          fmt::format("has more {}s than its plan, beside those of the others", table),
-          "its rows were changed: measure that shard again");
+      throw more_than_planned(source, table);
   find_doubles(outcome);
   remove_beaten();
   // Asked now: the process that writes the file may have begun another run.
@@ -177,7 +180,7 @@ void MergeTarget::add_machines() {
 }
 
 // Two arms are one when they differ in nothing but kernels, threads and the number of the device.
-void MergeTarget::add_arms() {
+void MergeTarget::add_arms(const MergeSource& source) {
   execute("CREATE TEMP TABLE map_arm (old INTEGER PRIMARY KEY, new INTEGER);");
   const char* same =
       "a.method = s.method AND a.params = s.params AND a.method_version = s.method_version AND "
@@ -199,6 +202,11 @@ void MergeTarget::add_arms() {
   }
   for (auto [old_id, new_id] : pairs) {
     if (new_id == 0) {
+      // Another arm of a known key: its row says something else than it was measured with.
+      if (number(fmt::format("SELECT count(*) FROM main.arm a JOIN source.arm s ON s.key = a.key "
+                             "WHERE s.id = {}",
+                             old_id)) > 0)
+        throw more_than_planned(source, "arm");
       new_id = number("SELECT coalesce(max(id), 0) + 1 FROM main.arm");
       execute(fmt::format("INSERT INTO main.arm {} FROM source.arm s WHERE s.id = {}",
                           columns_of("arm", {{"id", std::to_string(new_id)},

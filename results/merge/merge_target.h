@@ -52,7 +52,7 @@ class MergeTarget {
                          const std::vector<std::pair<std::string, std::string>>& changed);
   void add_run_row(const MergeSource& source);
   void add_machines();
-  void add_arms();
+  void add_arms(const MergeSource& source);
   void merge_arm(int64_t old_id, int64_t new_id);
   void add_prompts();
   void find_doubles(MergeOutcome& outcome);
