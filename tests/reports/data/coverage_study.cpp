@@ -207,6 +207,7 @@ void print_machines() {
     bool heavy;
   };
   const std::vector<Case> cases = {{"20 each", {20}, false},
+                                   {"80 each", {80}, false},
                                    {"5, 10, 20, 40", {5, 10, 20, 40}, false},
                                    {"3 each", {3}, false},
                                    {"20 each, heavy tails", {20}, true}};
