@@ -56,11 +56,13 @@ TEST_F(ClusterCommand, WordsOfTheRunAreCheckedBefore) {
   refused("ci --db r.db", "--db is given to each shard");
   refused("ci --shard=1/2", "--shard is given to each shard");
   refused("ci --plan", "--plan measures nothing");
+  refused("ci -n 8,16", "--max-new names several values");
 }
 
 TEST_F(ClusterCommand, DryRunDoesNothing) {
   const ProgramResult result =
-      run("submit --dry-run --shards 3 --folder run --option=--partition=gpu -- ci --label 'a b'");
+      run("submit --dry-run --shards 3 --folder run --option=--partition=gpu -- ci --label 'a b' "
+          "-m model.gguf --methods ar,pld -n 8");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("sbatch --parsable"));
   EXPECT_THAT(result.out, HasSubstr("--partition=gpu"));

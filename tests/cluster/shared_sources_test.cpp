@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <future>
+#include <latch>
 #include <map>
 #include <numeric>
 #include <set>
@@ -92,16 +93,19 @@ TEST(SharedSources, EveryPromptOnce) {
   Coordinator coordinator(*first, units_of_two(kUnits), "key", Dispenser(queues));
   std::vector<std::vector<int>> measured(kProcesses);
   std::vector<std::thread> workers;
+  std::latch all_have_some(kProcesses - 1);  // or the first one would be done before they ask
   for (size_t rank = 1; rank < kProcesses; ++rank)
     workers.emplace_back([&, rank] {
       const auto messages = open_sockets(peers[rank]);
       Worker worker(*messages, units_of_two(kUnits), "key");
       EXPECT_TRUE(worker.has_any());
+      all_have_some.count_down();
       for (std::vector<int> prompts; !(prompts = worker.next()).empty();)
         measured[rank].insert(measured[rank].end(), prompts.begin(), prompts.end());
       worker.done(rank == 1);
     });
   coordinator.wait_for_plans();
+  all_have_some.wait();
   for (std::vector<int> prompts; !(prompts = coordinator.next()).empty();)
     measured[0].insert(measured[0].end(), prompts.begin(), prompts.end());
   const Coordinator::Ends ends = coordinator.wait_for_all();
