@@ -20,6 +20,7 @@ import time
 import urllib.request
 
 SCORES = {"strict-match": "gsm8k_strict", "flexible-extract": "gsm8k_flexible"}
+STOPS = ["Question:", "</s>", "<|im_end|>"]  # of raw text, in both programs
 CHOICES = 4
 
 
@@ -85,19 +86,22 @@ def write_tasks(options, folder, rows):
     import lm_eval
     own = pathlib.Path(lm_eval.__file__).parent / "tasks/gsm8k/gsm8k.yaml"
     questions = [json.loads(line) for line in (options.data_root / "gsm8k/test.jsonl").read_text().splitlines()]
-    chosen = [{**questions[row], "choices": choices_of(questions[row]), "gold": 0} for row in rows]
-    test = folder / "test.jsonl"
+    chosen = [questions[row] for row in rows]
+    # Files of one task have the same columns.
+    test, choices = folder / "test.jsonl", folder / "choices.jsonl"
     test.write_text("".join(json.dumps(row) + "\n" for row in chosen))
+    choices.write_text("".join(json.dumps({"question": row["question"], "choices": choices_of(row), "gold": 0}) + "\n"
+                               for row in chosen))
     files = {"train": str(options.data_root / "gsm8k/train.jsonl"), "test": str(test)}
     local = {"dataset_path": "json", "dataset_name": None}
     limits = {"do_sample": False, "temperature": 0.0, "max_gen_toks": options.max_new}
     tasks = {
         "raw": {"include": str(own), **local, "dataset_kwargs": {"data_files": files}, "num_fewshot": options.shots,
                 "fewshot_config": {"sampler": "first_n"},
-                "generation_kwargs": {"until": ["Question:", "</s>", "<|im_end|>"], **limits}},
+                "generation_kwargs": {"until": STOPS, **limits}},
         "chat": {"include": str(own), **local, "dataset_kwargs": {"data_files": files}, "num_fewshot": 0,
                  "doc_to_text": "{{question}}", "generation_kwargs": {"until": [], **limits}},
-        "choice": {**local, "dataset_kwargs": {"data_files": {"test": str(test)}}, "test_split": "test",
+        "choice": {**local, "dataset_kwargs": {"data_files": {"test": str(choices)}}, "test_split": "test",
                    "output_type": "multiple_choice", "doc_to_text": "Question: {{question}}\nAnswer:",
                    "doc_to_choice": "{{choices}}", "doc_to_target": "{{gold}}", "target_delimiter": "",
                    "metric_list": [{"metric": "acc"}]},
@@ -130,6 +134,11 @@ def prompt_of(argument):
     return json.loads(text)[-1]["content"] if text is not argument else text
 
 
+def before_stop(text):
+    """evalrun keeps the text that ended an answer, servers leave it out."""
+    return text[:min(at for at in (*(text.find(stop) for stop in STOPS), len(text)) if at >= 0)]
+
+
 def compare_answers(name, ours, samples, questions):
     """Differences as lines."""
     problems = []
@@ -139,9 +148,9 @@ def compare_answers(name, ours, samples, questions):
         expected = questions[sample["doc_id"]]["question"] if name == "chat" else one["prompt"]
         if asked_for != expected:
             problems.append(f"{place}: the prompts differ: {asked_for[-200:]!r} and {expected[-200:]!r}")
-        text = sample["resps"][0][0]
-        if text != one["text"]:
-            problems.append(f"{place}: the answers differ: {text!r} and {one['text']!r}")
+        text, own = sample["resps"][0][0], before_stop(one["text"]) if name == "raw" else one["text"]
+        if text != own:
+            problems.append(f"{place}: the answers differ: {text!r} and {own!r}")
         if sample["exact_match"] != one[sample["filter"]]:
             problems.append(f"{place}: {sample['filter']} is {sample['exact_match']} in lm-eval, "
                             f"{one[sample['filter']]} in evalrun")
