@@ -110,7 +110,9 @@ int64_t add_run(ResultStore& store, const ScaleRun& own, const ScaleShape& shape
     SyntheticArm arm;
     if (a == 1) arm.label = "ar (A/A)", arm.role = "aa";
     if (a > 1) arm.label = fmt::format("pld:k={}", a), arm.method = "pld", arm.role = "method";
-    store.add_arm(run_id, arm_record({}, arm));
+    results::ArmRecord record = arm_record({}, arm);
+    if (a > 1) record.params = fmt::format("k={}", a);  // a merge knows arms by them
+    store.add_arm(run_id, record);
   }
   store.execute("BEGIN");
   add_prompts(store, run_id, own.prompts, own.first_prompt);
