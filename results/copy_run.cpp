@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "results/attached_store.h"
 #include "results/machines.h"
 #include "results/queries.h"
 #include "results/read_rows.h"
@@ -16,26 +17,6 @@
 
 namespace evalrun::results {
 namespace {
-
-// The source as database "source" of the target's connection. Attaching and detaching cannot be
-// part of a transaction.
-class Attached {
- public:
-  Attached(const ResultStore& source, ResultStore& target) : target_(target) {
-    target_.execute("ATTACH DATABASE ? AS source", {source.path()});
-  }
-  ~Attached() {
-    try {
-      target_.execute("DETACH DATABASE source");
-    } catch (const std::exception&) {  // it ends with the connection
-    }
-  }
-  Attached(const Attached&) = delete;
-  Attached& operator=(const Attached&) = delete;
-
- private:
-  ResultStore& target_;
-};
 
 // Column by column, by name: a migrated file has them in another order, and an older source lacks
 // some, which have defaults. `changed` gives the value
@@ -171,7 +152,7 @@ void remove_database(const std::string& path) {
 }  // namespace
 
 int64_t copy_run(const ResultStore& source, int64_t run_id, ResultStore& target) {
-  const Attached attached(source, target);
+  const AttachedStore attached(target, source.path(), "source");
   StoreTransaction whole(target);
   const int64_t copied = copy_attached_run(source, run_id, target);
   whole.commit();
@@ -182,7 +163,7 @@ int64_t copy_baseline(const ResultStore& source, const std::string& name, Result
                       const std::string& as, bool replace) {
   const auto run_id = one<int64_t>(source, "SELECT run_id FROM baseline WHERE name = ?", {name});
   EVALRUN_CHECK(run_id.has_value(), "{} has no baseline '{}'", source.path(), name);
-  const Attached attached(source, target);
+  const AttachedStore attached(target, source.path(), "source");
   StoreTransaction whole(target);
   const auto taken = one<int64_t>(target, "SELECT run_id FROM main.baseline WHERE name = ?", {as});
   if (taken && !replace)

@@ -9,7 +9,7 @@
 // rows after every node, as BiTA has: each forward verifies and drafts. calls=auto takes what pays
 // here, with groups after some of the nodes too.
 //
-// Differs from BiTA: no prefix in front of the text, and a chain instead of a tree.
+// Differs from BiTA: no prefix before the text, and a chain instead of a tree.
 // Differs from the paper: calls=one and calls=auto; drafts come from the adapter's draft vocabulary
 // where it has one; draft=best, matched and traversal beside the paper's rejection sampling.
 #include "methods/builtin_methods.h"

@@ -6,27 +6,25 @@
 #include <numeric>
 
 #include "engine/base/error.h"
+#include "results/attached_store.h"
 #include "results/read_rows.h"
 
 namespace evalrun::results {
 namespace {
 
-// The second run's file as database "other" of the first one's connection.
-class OtherAttached {
+// Which arms and prompts of the two are the same; gone with this.
+class SameRows {
  public:
-  OtherAttached(ResultStore& store, const std::string& path) : store_(store) {
-    store_.execute("ATTACH DATABASE ? AS other", {path});
-  }
-  ~OtherAttached() {
+  explicit SameRows(ResultStore& store) : store_(store) {}
+  ~SameRows() {
     try {
       for (const char* table : {"same_arm", "same_prompt"})
         store_.execute(fmt::format("DROP TABLE IF EXISTS temp.{}", table));
-      store_.execute("DETACH DATABASE other");
-    } catch (const std::exception&) {  // it ends with the connection
+    } catch (const std::exception&) {  // they end with the connection
     }
   }
-  OtherAttached(const OtherAttached&) = delete;
-  OtherAttached& operator=(const OtherAttached&) = delete;
+  SameRows(const SameRows&) = delete;
+  SameRows& operator=(const SameRows&) = delete;
 
  private:
   ResultStore& store_;
@@ -96,7 +94,8 @@ bool TokenComparison::equal() const {
 }
 
 TokenComparison compare_tokens(ResultStore& a, int64_t run_a, const ResultStore& b, int64_t run_b) {
-  const OtherAttached attached(a, b.path());
+  const AttachedStore attached(a, b.path(), "other");
+  const SameRows same(a);
   a.execute("CREATE TEMP TABLE same_arm (a INTEGER PRIMARY KEY, b INTEGER UNIQUE)");
   a.execute(
       "INSERT OR IGNORE INTO temp.same_arm SELECT x.id, y.id FROM main.arm x JOIN other.arm y ON "

@@ -65,11 +65,11 @@ class MergeTarget {
   void find_missing_shards(MergeOutcome& outcome);
 
   std::string path_;
-  std::string doing_;  // files at hand, for errors
+  std::string doing_;  // the files that it works on, for errors
   sqlite3* db_ = nullptr;
   std::vector<std::string> indexes_;  // dropped ones
   int64_t source_run_ = 0;
-  int64_t shift_ = 0;  // of generations of the source at hand
+  int64_t shift_ = 0;  // added to the numbers of generations of this source
 };
 
 }  // namespace evalrun::results

@@ -22,7 +22,8 @@
 
 namespace evalrun::runners {
 
-// "NAME=URL[,api=llama][,model=...][,key-env=VAR][,cache=off|declared-off|kept][,settle=SECONDS]"
+// "NAME=URL[,api=llama][,model=...][,key-env=VAR][,cache=off|declared-off|kept][,settle=SECONDS]
+//  [,start=SECONDS]"
 struct EndpointSpec {
   std::string name;  // letters, digits, "-", "_", "."; the arm's label
   std::string url;   // "http://127.0.0.1:8080", without a path and a slash at the end
@@ -37,6 +38,8 @@ struct EndpointSpec {
   // After an answer the server still keeps processors busy for so long, waiting for the next one
   // (vLLM on CPUs: a second). Nobody is asked meanwhile, no other server of this machine either.
   double settle_s = 0;
+  // How long it may take until it answers for the first time; absent: the command's own choice.
+  std::optional<double> start_s = {};
   bool operator==(const EndpointSpec&) const = default;
 };
 // Throws usage_error naming the field and what is allowed.

@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* kEndpointForm =
     "NAME=URL[,api=llama][,model=...][,key-env=VARIABLE][,cache=off|declared-off|kept]"
-    "[,settle=SECONDS], for example plain=http://127.0.0.1:8080,api=llama";
-constexpr double kLongestSettle_s = 600;
+    "[,settle=SECONDS][,start=SECONDS], for example plain=http://127.0.0.1:8080,api=llama";
+constexpr double kLongestWait_s = 600;
 
 struct NamedCache {
   const char* name;
@@ -76,11 +76,11 @@ EndpointSpec::Cache parse_endpoint_cache(const std::string& text, const std::str
       base::suggest(text, names));
 }
 
-double parse_settle(const std::string& text, const std::string& what) {
+double parse_wait(const std::string& key, const std::string& text, const std::string& what) {
   const std::optional<double> seconds = base::parse_number<double>(text);
-  if (!seconds || !(*seconds >= 0 && *seconds <= kLongestSettle_s))
-    throw base::usage_error(fmt::format("{}: settle must be 0 to {} seconds, found '{}'", what,
-                                        kLongestSettle_s, text));
+  if (!seconds || !(*seconds >= 0 && *seconds <= kLongestWait_s))
+    throw base::usage_error(
+        fmt::format("{}: {} must be 0 to {} seconds, found '{}'", what, key, kLongestWait_s, text));
   return *seconds;
 }
 
@@ -105,9 +105,11 @@ void set_endpoint_key(EndpointSpec& spec, const std::string& key, const std::str
   } else if (key == "cache") {
     spec.cache = parse_endpoint_cache(value, what);
   } else if (key == "settle") {
-    spec.settle_s = parse_settle(value, what);
+    spec.settle_s = parse_wait(key, value, what);
+  } else if (key == "start") {
+    spec.start_s = parse_wait(key, value, what);
   } else {
-    const std::vector<std::string> known = {"api", "model", "key-env", "cache", "settle"};
+    const std::vector<std::string> known = {"api", "model", "key-env", "cache", "settle", "start"};
     throw base::usage_error(fmt::format("{}: unknown key '{}'", what, key),
                             base::suggest(key, known));
   }
@@ -157,6 +159,7 @@ std::string to_string(const EndpointSpec& spec) {
     if (one.cache == spec.cache && one.cache != EndpointSpec::Cache::kOff)
       text += fmt::format(",cache={}", one.name);
   if (spec.settle_s > 0) text += fmt::format(",settle={}", spec.settle_s);
+  if (spec.start_s) text += fmt::format(",start={}", *spec.start_s);
   return text;
 }
 

@@ -116,7 +116,7 @@ void check_load_servers(LoadPlan& plan, const LoadTools& tools) {
   for (size_t s = 0; s < plan.servers.size(); ++s) {
     const std::unique_ptr<Endpoint> endpoint = tools.make(plan.servers[s]);
     results::LoadServer& server = plan.setup.servers[s];
-    server.model = endpoint->check(0);
+    server.model = endpoint->check(plan.servers[s].start_s.value_or(0));
     // Else every client would ask for it, within the time of its first request.
     if (plan.servers[s].model.empty()) plan.servers[s].model = server.model;
     const EndpointAbilities abilities = endpoint->abilities();

@@ -113,7 +113,7 @@ void connect_endpoints(std::span<RunningArm> arms, int64_t run_id, results::Resu
     if (!arm.planned->endpoint) continue;
     const EndpointSpec& spec = *arm.planned->endpoint;
     arm.endpoint = arm.planned->connect({.clock = clock, .stop = stop});
-    const std::string model = arm.endpoint->check(kLongestServerStart);
+    const std::string model = arm.endpoint->check(spec.start_s.value_or(kLongestServerStart));
     store.add_environment(run_id, fmt::format("endpoint.{}.host", spec.name), host_of(spec));
     const std::string fact = fmt::format("endpoint.{}.model", spec.name);
     store.add_environment(run_id, fact, model);

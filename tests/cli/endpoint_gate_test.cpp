@@ -83,7 +83,7 @@ TEST_F(EndpointGate, TenPercentSlowerIsRedAndAnotherPortIsGreen) {
 
 TEST_F(EndpointGate, OneServerIsJudgedByEvalrunsOwnPlainDecoding) {
   auto server = server_of(2);
-  save({"--endpoint", endpoint("server", *server), "--methods", "ar"});
+  save({"--endpoint", endpoint("server", *server) + ",start=0.2", "--methods", "ar"});
   // A tiny model's steps vary by tens of percent beside other tests.
   const std::vector<std::string> margin = {"--max-regression", "60%", "--max-extra-runs", "0"};
   const auto against_ar = [&](const ScriptedServer& now) {
@@ -97,6 +97,10 @@ TEST_F(EndpointGate, OneServerIsJudgedByEvalrunsOwnPlainDecoding) {
   server = server_of(20);
   const ProgramResult slow = against_ar(*server);
   EXPECT_EQ(slow.exit_code, 1) << slow.err << slow.out;
+  server.reset();
+  const ProgramResult gone = check({});
+  EXPECT_EQ(gone.exit_code, 7) << gone.err;
+  EXPECT_THAT(gone.err, AllOf(HasSubstr("server"), HasSubstr("--endpoint NAME=URL")));
   server = server_of(2, "other.gguf");
   const ProgramResult other = against_ar(*server);
   EXPECT_EQ(other.exit_code, 3) << other.err;

@@ -36,7 +36,7 @@ std::string making_error(const std::string& text) {
 TEST(EndpointSpec, ReadsWhatToStringWrites) {
   const EndpointSpec all = parse_endpoint(
       " fast.v2-b = https://example.org:8443/ , "
-      "api=vllm,model=org/m-1,key-env=MY_KEY,cache=kept,settle=1.5",
+      "api=vllm,model=org/m-1,key-env=MY_KEY,cache=kept,settle=1.5,start=0",
       "--endpoint");
   EXPECT_EQ(all.name, "fast.v2-b");
   EXPECT_EQ(all.url, "https://example.org:8443");
@@ -45,9 +45,10 @@ TEST(EndpointSpec, ReadsWhatToStringWrites) {
   EXPECT_EQ(all.key_env, "MY_KEY");
   EXPECT_EQ(all.cache, EndpointSpec::Cache::kKept);
   EXPECT_EQ(all.settle_s, 1.5);
+  EXPECT_EQ(all.start_s, 0.0);
   EXPECT_EQ(to_string(all),
             "fast.v2-b=https://example.org:8443,api=vllm,model=org/m-1,key-env=MY_KEY,cache=kept,"
-            "settle=1.5");
+            "settle=1.5,start=0");
   EXPECT_EQ(parse_endpoint(to_string(all), ""), all);
 
   const EndpointSpec least = parse_endpoint("plain=http://127.0.0.1:8080", "--endpoint");
@@ -83,6 +84,7 @@ TEST(EndpointSpec, ErrorsNameTheFieldAndWhatIsAllowed) {
       {"a=http://h:1,settle=601", "settle must be 0 to 600 seconds"},
       {"a=http://h:1,settle=soon", "found 'soon'"},
       {"a=http://h:1,settle=nan", "found 'nan'"},
+      {"a=http://h:1,start=-1", "start must be 0 to 600 seconds, found '-1'"},
       {"a=http://h:1,", "expected key=value"},
   };
   for (const auto& [text, part] : wrong) EXPECT_THAT(endpoint_error(text), HasSubstr(part)) << text;

@@ -252,8 +252,10 @@ void verify_endpoints(Context& context, const EndpointVerifyOptions& options,
   runners::EndpointVerifyRequest request;
   request.speculative = endpoint_server(options.endpoint, "--endpoint", tools);
   request.plain = endpoint_server(options.against, "--against", tools);
-  for (const auto* server : {&request.plain, &request.speculative})
-    (void)server->connect()->check(kFirstWait);
+  for (const auto* server : {&request.plain, &request.speculative}) {
+    const std::unique_ptr<runners::Endpoint> endpoint = server->connect();
+    (void)endpoint->check(endpoint->spec().start_s.value_or(kFirstWait));
+  }
   const auto model = run.model.load();
   const runners::Conversation conversation(*model);
   request.prompts = endpoint_prompts(run, conversation);

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "runners/cli/cli.h"
-#include "runners/cli/measure/run_arguments.h"
-#include "runners/cli/measure/run_requests.h"
+#include "runners/cli/measure/run/run_arguments.h"
+#include "runners/cli/measure/run/run_requests.h"
 
 namespace evalrun::cli {
 

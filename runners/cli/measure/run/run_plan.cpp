@@ -1,4 +1,4 @@
-#include "runners/cli/measure/run_plan.h"
+#include "runners/cli/measure/run/run_plan.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "runners/cli/measure/run_end.h"
+#include "runners/cli/measure/run/run_end.h"
 
 #include <spdlog/spdlog.h>
 

@@ -1,4 +1,4 @@
-#include "runners/cli/measure/run_settings.h"
+#include "runners/cli/measure/run/run_settings.h"
 
 #include <algorithm>
 

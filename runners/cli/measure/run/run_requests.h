@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "runners/cli/measure/loaded_models.h"
-#include "runners/cli/measure/run_arguments.h"
-#include "runners/cli/measure/run_settings.h"
+#include "runners/cli/measure/run/run_arguments.h"
+#include "runners/cli/measure/run/run_settings.h"
 #include "runners/plan/plan.h"
 
 namespace evalrun::cli {

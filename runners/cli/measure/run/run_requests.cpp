@@ -1,4 +1,4 @@
-#include "runners/cli/measure/run_requests.h"
+#include "runners/cli/measure/run/run_requests.h"
 
 #include <spdlog/spdlog.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "runners/cli/measure/run_arguments.h"
+#include "runners/cli/measure/run/run_arguments.h"
 
 #include "runners/cli/units.h"
 #include "runners/plan/method_lists.h"

@@ -1,4 +1,4 @@
-#include "runners/cli/measure/run_shared.h"
+#include "runners/cli/measure/run/run_shared.h"
 
 #include <spdlog/spdlog.h>
 
@@ -8,8 +8,8 @@
 #include "results/queries.h"
 #include "runners/cli/command_line.h"
 #include "runners/cli/instruments.h"
-#include "runners/cli/measure/run_end.h"
-#include "runners/cli/measure/shared_end.h"
+#include "runners/cli/measure/run/run_end.h"
+#include "runners/cli/measure/run/shared_end.h"
 #include "runners/cli/output.h"
 #include "runners/cluster/device_processes.h"
 #include "runners/cluster/shared_run.h"

@@ -1,4 +1,4 @@
-#include "runners/cli/measure/shared_end.h"
+#include "runners/cli/measure/run/shared_end.h"
 
 #include <spdlog/spdlog.h>
 
