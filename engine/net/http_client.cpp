@@ -11,7 +11,6 @@
 #include "engine/base/error.h"
 #include "engine/base/text.h"
 #include "engine/base/utf8.h"
-#include "engine/net/transfer_loop.h"
 
 namespace evalrun::net {
 
@@ -310,13 +309,17 @@ struct HttpClient::Impl {
   char detail[CURL_ERROR_SIZE] = "";
   // Holds the connection between requests; curl_easy_perform() looks at limits once a second only.
   std::unique_ptr<CURLM, CURLMcode (*)(CURLM*)> multi{curl_multi_init(), &curl_multi_cleanup};
-  TransferLoop loop{multi.get()};
   std::unique_ptr<CURL, void (*)(CURL*)> easy{curl_easy_init(), &curl_easy_cleanup};
 
   CURLcode run(Exchange& exchange) {
     const Transfer transfer(multi.get(), easy.get());
-    while (loop.step(kLookMs))
+    int running = 1;
+    while (true) {
+      EVALRUN_CHECK(curl_multi_perform(multi.get(), &running) == CURLM_OK);
+      if (running == 0) break;
       if (exchange.is_over(stop)) return CURLE_ABORTED_BY_CALLBACK;
+      EVALRUN_CHECK(curl_multi_poll(multi.get(), nullptr, 0, kLookMs, nullptr) == CURLM_OK);
+    }
     int left = 0;
     while (const CURLMsg* message = curl_multi_info_read(multi.get(), &left))
       if (message->msg == CURLMSG_DONE) return message->data.result;
