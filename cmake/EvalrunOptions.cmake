@@ -81,6 +81,14 @@ function(evalrun_unity)
   endif()
 endfunction()
 
+# evalrun_off_the_clock(<target...>): nothing in them runs while a method is timed. Less optimisation takes a third off
+# their build time.
+function(evalrun_off_the_clock)
+  foreach(target ${ARGN})
+    target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  endforeach()
+endfunction()
+
 # evalrun_common_headers(<target...>): reads what nearly every file includes once for all of these targets. Under the
 # same switch, for the same reason. Called when the target's own flags are set: all of them must be those of
 # evalrun_options.

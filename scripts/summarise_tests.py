@@ -28,12 +28,13 @@ GTEST_SKIPPED = re.compile(r"^\[  SKIPPED \] (\d+) tests?, listed below", re.M)
 GTEST_FAILED = re.compile(r"^\[  FAILED  \] (\d+) tests?, listed below", re.M)
 GTEST_FAILURE = re.compile(r"^\[  FAILED  \] (\S+?),? .*\(\d+ ms\)$", re.M)
 GTEST_CASE = re.compile(r"^\[ RUN      \] (\S+)", re.M)
+GTEST_TIME = re.compile(r"^\[ +(?:OK|FAILED) +\] (\S+?),? .*\((\d+) ms\)$", re.M)
 # "file:line: Skipped", then the message up to the closing line of that test, which names it.
 GTEST_REASON = re.compile(r": Skipped\n(.*?)\n*\[  SKIPPED \] (\S+) \(", re.S)
 CUDA_COMPILER = re.compile(r"^CMAKE_CUDA_COMPILER:\w+=/", re.M)
 
-# One entry of ctest. skips: (test, reason); cases: names of the tests in it.
-Entry = collections.namedtuple("Entry", "name seconds passed failed skips cases failures", defaults=[()])
+# One entry of ctest. skips: (test, reason); cases: names of the tests in it; times: (case, seconds).
+Entry = collections.namedtuple("Entry", "name seconds passed failed skips cases failures times", defaults=[(), ()])
 
 
 def read_entry(case):
@@ -42,8 +43,9 @@ def read_entry(case):
     failed_entry = case.find("failure") is not None or case.find("error") is not None
     total = GTEST_TOTAL.search(output)
     if total is None:  # not GoogleTest, or it crashed half-way
-        if failed_entry:
-            return Entry(name, seconds, 0, 1, [], [name])
+        if failed_entry:  # GoogleTest has said what it began last
+            begun = GTEST_CASE.findall(output)
+            return Entry(name, seconds, 0, 1, [], begun or [name], begun[-1:])
         skipped = case.find("skipped")
         if skipped is None and case.get("status") == "run":
             return Entry(name, seconds, 1, 0, [], [name])
@@ -60,7 +62,8 @@ def read_entry(case):
     skips = [(test, " ".join(why.split()) or "no reason given") for why, test in GTEST_REASON.findall(output)]
     skips += [(name, "no reason given")] * (skipped - len(skips))
     return Entry(name, seconds, n - skipped - failed, failed, skips[:skipped], GTEST_CASE.findall(output),
-                 [f for f in GTEST_FAILURE.findall(output) if f != name])
+                 [f for f in GTEST_FAILURE.findall(output) if f != name],
+                 [(case, int(ms) / 1000) for case, ms in GTEST_TIME.findall(output)])
 
 
 def read_labels(path):
@@ -169,8 +172,10 @@ def idle_lines(entries, listed, true_here):
 def time_lines(entries, labels, budget, slowest=15):
     """Where the time went. Seconds are those of ctest: two tests at a time on two cores take half."""
     lines = ["slowest:"]
-    for entry in sorted(entries, key=lambda e: -e.seconds)[:slowest]:
-        lines.append(f"{entry.seconds:9.1f} s  {entry.name} ({' '.join(labels.get(entry.name, []))})")
+    each = [(seconds, case, entry.name) for entry in entries
+            for case, seconds in (entry.times if len(entry.times) > 1 else [(entry.name, entry.seconds)])]
+    for seconds, case, entry in sorted(each, key=lambda e: -e[0])[:slowest]:
+        lines.append(f"{seconds:9.1f} s  {case} ({' '.join(labels.get(entry, []))})")
     sums, counts = collections.Counter(), collections.Counter()
     for entry in entries:
         for label in ["all", *labels.get(entry.name, [])]:

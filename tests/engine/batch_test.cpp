@@ -22,9 +22,9 @@ std::vector<int> up_to(int n) {
 
 TEST_P(Batches, OneCommitIsThatOfEachSequence) {
   const std::vector<int> lengths =
-      kFewCases ? std::vector<int>{120, 0, 9} : std::vector<int>{120, 5, 0, 250, 128};
+      few_cases(GetParam()) ? std::vector<int>{120, 0, 9} : std::vector<int>{120, 5, 0, 250, 128};
   const int n = static_cast<int>(lengths.size());
-  for (const NamedModel& m : some_models(GetParam().format)) {
+  for (const NamedModel& m : some_models(GetParam())) {
     const int vocab = m.model->config().vocab_size;
     auto together = open(m.model, GetParam(), 2, 512, n);
     auto alone = open(m.model, GetParam(), 2, 512, n);
@@ -33,7 +33,7 @@ TEST_P(Batches, OneCommitIsThatOfEachSequence) {
                                         static_cast<uint64_t>(s));
       together->prefill(prompt, s), alone->prefill(prompt, s);
     }
-    for (uint64_t step = 0; step < (kFewCases ? 2 : 6); ++step) {
+    for (uint64_t step = 0; step < (few_cases(GetParam()) ? 2 : 6); ++step) {
       const ManyTrees t = trees_of(up_to(n), 11, vocab, 10 * step + step % 2);
       (void)together->forward({.rows = t.rows});
       (void)alone->forward({.rows = t.rows});
@@ -47,9 +47,9 @@ TEST_P(Batches, OneCommitIsThatOfEachSequence) {
 TEST_P(Batches, OnePrefillIsThatOfEachSequence) {
   // More than one forward takes, chunks that end early, nothing at all.
   const std::vector<std::vector<int>> rounds =
-      kFewCases ? std::vector<std::vector<int>>{{37, 140, 0}, {100, 1, 5}}
-                : std::vector<std::vector<int>>{{300, 300, 256, 0, 37, 600, 270},
-                                                {1, 0, 300, 128, 219, 40, 1}};
+      few_cases(GetParam()) ? std::vector<std::vector<int>>{{37, 140, 0}, {100, 1, 5}}
+                            : std::vector<std::vector<int>>{{300, 300, 256, 0, 37, 600, 270},
+                                                            {1, 0, 300, 128, 219, 40, 1}};
   const int n = static_cast<int>(rounds[0].size());
   for (const NamedModel& m : tests::sample(feature_models(GetParam().format), 1)) {
     const ModelConfig& c = m.model->config();

@@ -17,13 +17,13 @@ TEST_P(BitIdentity, RowAloneEqualsNodeOfAnyTree) {
   std::vector<int> contexts = {0, 1, 15, 118, 127, 128, 250};
   std::vector<std::pair<int, int>> trees = {{2, 1},  {5, 1},  {13, 3}, {16, 0},
                                             {17, 0}, {33, 4}, {64, 0}, {64, 1}};
-  if (kFewCases) {
+  if (few_cases(GetParam())) {
     contexts = {0, 127, 250};
     trees = {{5, 1}, {17, 0}, {33, 4}};
   }
   contexts = tests::sample(contexts, 2), trees = tests::sample(trees, 3);
   size_t compared = 0;
-  const auto models = some_models(GetParam().format);
+  const auto models = some_models(GetParam());
   for (const NamedModel& m : models) {
     const int vocab = m.model->config().vocab_size;
     auto session = open(m.model, GetParam());
@@ -56,7 +56,7 @@ TEST_P(BitIdentity, NodeOfAVeryLargeTree) {
   const auto prompt = random_tokens(250, vocab, 7);
   session->prefill(prompt), plain->prefill(prompt);
   std::vector<int> sizes = {340, 441, 512};
-  if (kFewCases) sizes = {in_full(GetParam(), "a very large tree") ? 340 : 140};
+  if (few_cases(GetParam())) sizes = {in_full(GetParam(), "a very large tree") ? 340 : 140};
   for (const int rows : tests::sample(sizes, 1)) {
     const auto tree = random_tree(rows, vocab, static_cast<uint64_t>(rows), 4);
     const ForwardResult r = session->forward({.rows = tree});
@@ -68,9 +68,9 @@ TEST_P(BitIdentity, NodeOfAVeryLargeTree) {
 
 TEST_P(BitIdentity, SameRowAsOneOfNForEveryN) {
   std::vector<int> sizes;
-  for (int n = 2; n <= 64; n += kFewCases ? 7 : 1) sizes.push_back(n);
+  for (int n = 2; n <= 64; n += few_cases(GetParam()) ? 7 : 1) sizes.push_back(n);
   sizes = tests::sample(sizes, 9);
-  for (const NamedModel& m : some_models(GetParam().format)) {
+  for (const NamedModel& m : some_models(GetParam())) {
     auto session = open(m.model, GetParam());
     const int vocab = m.model->config().vocab_size;
     session->prefill(random_tokens(100, vocab, 3));
@@ -92,7 +92,7 @@ class ReferenceBitIdentity : public BitIdentity {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ReferenceBitIdentity);
 
 TEST_P(ReferenceBitIdentity, EqualsTheReferenceForwardAtAnyThreadCount) {
-  for (const NamedModel& m : some_models(GetParam().format)) {
+  for (const NamedModel& m : some_models(GetParam())) {
     const int vocab = m.model->config().vocab_size;
     const auto prompt = random_tokens(140, vocab, 11);
     const auto tree = random_tree(21, vocab, 5);
@@ -118,7 +118,7 @@ TEST_P(ReferenceBitIdentity, EqualsTheReferenceForwardAtAnyThreadCount) {
 }
 
 TEST_P(BitIdentity, CommittedPathLeavesTheCacheOfNeverHavingDrafted) {
-  for (const NamedModel& m : some_models(GetParam().format)) {
+  for (const NamedModel& m : some_models(GetParam())) {
     const ModelConfig& c = m.model->config();
     auto drafted = open(m.model, GetParam());
     auto plain = open(m.model, GetParam(), 1);
@@ -161,7 +161,7 @@ TEST_P(BitIdentity, PrefillInAnyPiecesEqualsDecoding) {
 }
 
 TEST_P(BitIdentity, TwoSequencesInOneForward) {
-  for (const NamedModel& m : some_models(GetParam().format)) {
+  for (const NamedModel& m : some_models(GetParam())) {
     const int vocab = m.model->config().vocab_size;
     auto both = open(m.model, GetParam(), 2, 512, 2);
     const auto a = random_tokens(50, vocab, 1), b = random_tokens(133, vocab, 2);

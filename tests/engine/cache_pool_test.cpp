@@ -138,11 +138,10 @@ class BothSessions {
 };
 
 TEST_P(CachePools, UnequalSequencesHaveTheBitsOfRoomForAll) {
-  const bool slow = GetParam().isa == "reference" || GetParam().isa == "portable";
   // Which blocks are whose is no matter of the path: one has many acts, another one in other runs.
-  const int acts = slow || !in_full(GetParam(), "pools") ? 60 : 200;
+  const int acts = few_cases(GetParam()) ? 60 : in_full(GetParam(), "pools") ? 200 : 60;
   int refused = 0;
-  for (const NamedModel& m : some_models(GetParam().format)) {
+  for (const NamedModel& m : some_models(GetParam())) {
     BothSessions both(m, GetParam(), 5);
     for (int i = 0; i < acts; ++i) {
       refused += both.act();
@@ -156,7 +155,7 @@ TEST_P(CachePools, UnequalSequencesHaveTheBitsOfRoomForAll) {
 
 // Blocks that held not-a-number in every key and value, given back and taken by another sequence.
 TEST_P(CachePools, FreedBlocksLeaveNoTrace) {
-  for (const NamedModel& m : some_models(GetParam().format)) {
+  for (const NamedModel& m : some_models(GetParam())) {
     const ModelConfig& c = m.model->config();
     auto s = open_pool(m.model, GetParam(), 500, 2, 8 * kCacheBlock);
     auto fresh = open(m.model, GetParam(), 2, 500, 2);

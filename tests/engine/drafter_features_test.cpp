@@ -15,7 +15,7 @@ class DrafterFeatures : public ::testing::TestWithParam<Path> {};
 // A tree grown level by level is the tree in one forward: the same logits, and the same keys and
 // values once a path is committed.
 TEST_P(DrafterFeatures, RowsThatStayAreAsOneForward) {
-  for (const auto& m : some_models(GetParam().format)) {
+  for (const auto& m : some_models(GetParam())) {
     auto whole = open(m.model, GetParam()), grown = open(m.model, GetParam());
     const auto prompt = random_tokens(130, 101, 3);
     whole->prefill(prompt), grown->prefill(prompt);
@@ -67,7 +67,7 @@ TEST_P(DrafterFeatures, RowsStayOnlyUntilSomethingIsCommitted) {
 TEST_P(DrafterFeatures, KeptFeaturesAreThoseOfTheForward) {
   const int n = !kFewCases || in_full(GetParam(), "kept features") ? 265 : 70;
   const auto at = [](const auto& list, int i) { return list[static_cast<size_t>(i)]; };
-  for (const auto& m : some_models(GetParam().format)) {
+  for (const auto& m : some_models(GetParam())) {
     auto kept = open(m.model, GetParam()), plain = open(m.model, GetParam());
     kept->keep_features({.hidden = true, .residual_layers = {0, 2}});
     const auto text = random_tokens(static_cast<size_t>(n + 5), 101, 5);

@@ -65,7 +65,7 @@ TEST_P(ForwardFeatures, LogitsAndHiddenOnlyWhereAsked) {
 }
 
 TEST_P(ForwardFeatures, HeadOfHiddenEqualsLogits) {
-  for (const auto& m : some_models(GetParam().format)) {
+  for (const auto& m : some_models(GetParam())) {
     auto s = open(m.model, GetParam());
     s->prefill(random_tokens(10, 101, 1));
     const Row row{.token = 5, .hidden = true};
@@ -243,7 +243,7 @@ PrefixBank random_bank(const ModelConfig& c, int length, int heads, double size,
 // Mask rows are many and stand side by side: they go through attention in blocks. With a bank per
 // query head, as published programs have it, each query meets its own keys.
 TEST_P(ForwardFeatures, PrefixRowsInBlocksHaveTheReferencesBits) {
-  for (const auto& m : some_models(GetParam().format)) {
+  for (const auto& m : some_models(GetParam())) {
     const ModelConfig& c = m.model->config();
     auto s = open(m.model, GetParam()), reference = open_reference(m.model, GetParam());
     for (const int heads : {c.n_kv_heads, c.n_heads}) {  // in sequence in one session
@@ -383,10 +383,7 @@ TEST_P(ForwardFeatures, WithoutKvCacheTheBitsAreTheSame) {
 // runs: room, borders of chunks and the merge of keys are no matter of the format, and 150 rows
 // meet its products.
 TEST_P(ForwardFeatures, AThousandRowsInOneForward) {
-  const std::string& isa = GetParam().isa;
-  const bool slow =
-      (isa == "reference" || isa == "portable") && GetParam().format != WeightFormat::kF32;
-  const bool all = (!kFewCases && !slow) || in_full(GetParam(), "a thousand rows");
+  const bool all = !few_cases(GetParam()) || in_full(GetParam(), "a thousand rows");
   const int n = all ? kMaxRows : 150;
   const auto m = feature_models(GetParam().format)[0];
   auto s = open(m.model, GetParam(), 2, 2048);

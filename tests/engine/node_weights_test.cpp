@@ -70,7 +70,7 @@ std::vector<float> results_of(Session& s) {
 
 TEST(NodeWeights, BitsAreThoseOfAPlainSession) {
   for (const WeightFormatSpec& spec : rounded_formats())
-    for (const NamedModel& m : some_models(spec.format)) {
+    for (const NamedModel& m : some_models(Path{"", spec.format})) {
       const std::vector<float> want = results_of(*open(m.model, Path{"", spec.format}, 2, 128));
       for (const std::string& how : std::vector<std::string>{"copy", "interleave", "off"}) {
         const ScopedVariable numa("EVALRUN_NUMA", how);

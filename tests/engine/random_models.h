@@ -66,6 +66,8 @@ struct Path {
   bool one_isa = false;
   std::string device = "cpu";
   // Results are not the reference's bits, only its numbers but for rounding.
+  // Plain loops, up to a hundred times slower than the other paths.
+  bool slow() const { return isa == "reference" || isa == "portable"; }
   bool own_bits() const { return one_isa || (device != "cpu" && format != WeightFormat::kF32); }
   std::string name() const {
     std::string n = fmt::format("{}_{}", device == "cpu" ? isa : device, name_of(format));
@@ -139,10 +141,15 @@ inline std::vector<NamedModel> feature_models(WeightFormat format = WeightFormat
   return models;
 }
 
-// Half of them: other ones for other paths, formats and tests. On the emulator one: five formats
-// and a dozen tests meet all of them in every run.
-inline std::vector<NamedModel> some_models(WeightFormat format) {
-  return tests::sample(feature_models(format), kFewCases ? 1 : 2);
+// Where sweeps are cut in a usual run: all paths and formats together still meet every case.
+inline bool few_cases(const Path& path) {
+  return kFewCases || (path.slow() && !tests::test_everything());
+}
+
+// Half of them: other ones for other paths, formats and tests. Where cases are few, one: eight
+// formats and a dozen tests meet all of them in every run.
+inline std::vector<NamedModel> some_models(const Path& path) {
+  return tests::sample(feature_models(path.format), few_cases(path) ? 1 : 2);
 }
 
 inline std::vector<float> copy(std::span<const float> x) { return {x.begin(), x.end()}; }

@@ -90,7 +90,7 @@ TEST_P(Backend, PrefillByCublasGivesTheSameNumbers) {
   const bool found = Dense::find(nullptr) != nullptr;
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0);
   if (!found) GTEST_SKIP() << "no cuBLAS here";
-  for (const NamedModel& m : some_models(GetParam().format)) {
+  for (const NamedModel& m : some_models(GetParam())) {
     const auto prompt = random_tokens(200, m.model->config().vocab_size, 3);
     auto own = open(m.model, GetParam());
     ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0);

@@ -95,7 +95,7 @@ class EveryBatch : public testing::TestWithParam<Arm> {
   void expect_as_alone(const engine::SamplingParams& sampling, bool cheap_draws) const {
     const auto turns = requests(sampling, 5);
     const auto want = alone(turns, cheap_draws);
-    for (const int n : tests::sample({1, 3, 8}, 2)) {
+    for (const int n : tests::sample({1, 3, 8}, 1)) {
       const auto batch = slots(n);
       const auto session = session_for(model_, n, cheap_draws);
       for (const BatchMode mode : {BatchMode::kStatic, BatchMode::kContinuous}) {

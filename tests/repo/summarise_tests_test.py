@@ -93,8 +93,15 @@ class Summary(unittest.TestCase):
         self.assertIn("0 passed, 1 failed, 0 skipped", out)
 
     def test_a_crash_half_way_is_one_failure(self):
-        _, out = self.summary(case("many", "[ RUN      ] A.Good\n", "fail", FAILED))
+        _, out = self.summary(case("many", "[ RUN      ] A.Good\n[       OK ] A.Good (5 ms)\n[ RUN      ] A.Bad/2\n",
+                                   "fail", FAILED))
         self.assertIn("0 passed, 1 failed, 0 skipped", out)
+        self.assertIn("failed: many\n  A.Bad/2\n", out)
+
+    def test_cases_of_a_binary_are_timed_one_by_one(self):
+        _, out = self.summary(case("one"), case("many", GROUP, "fail", FAILED))
+        self.assertRegex(out, r"\d s  A.Bad/2 \(")
+        self.assertNotRegex(out, r"\d s  many \(")
 
     def test_a_listed_skip_passes_where_its_condition_holds(self):
         self.skips = "root no-data | a* | may *\n"
