@@ -105,6 +105,8 @@ TEST_F(Stability, JsonKeys) {
       for (const json& line : parse_lines(result.out)) find_keys(line, "", keys);
     else
       find_keys(json::parse(result.out), "", keys);
+    // Whether a tiny model's choice is confirmed is a matter of noise; null has no keys.
+    std::erase_if(keys, [](const std::string& key) { return key.starts_with("confirmed."); });
     for (const std::string& key : keys) text += name + ": " + key + "\n";
   }
   expect_golden("json_keys.txt", text);
