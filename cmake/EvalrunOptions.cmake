@@ -82,7 +82,7 @@ function(evalrun_unity)
 endfunction()
 
 # evalrun_off_the_clock(<target...>): nothing in them runs while a method is timed. Less optimisation takes a third off
-# their build time.
+# the build time of reports/.
 function(evalrun_off_the_clock)
   foreach(target ${ARGN})
     target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)

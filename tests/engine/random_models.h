@@ -65,9 +65,9 @@ struct Path {
   std::string kv_dtype = {};
   bool one_isa = false;
   std::string device = "cpu";
-  // Results are not the reference's bits, only its numbers but for rounding.
-  // Plain loops, up to a hundred times slower than the other paths.
+  // Plain loops, far slower than the other paths.
   bool slow() const { return isa == "reference" || isa == "portable"; }
+  // Results are not the reference's bits, only its numbers but for rounding.
   bool own_bits() const { return one_isa || (device != "cpu" && format != WeightFormat::kF32); }
   std::string name() const {
     std::string n = fmt::format("{}_{}", device == "cpu" ? isa : device, name_of(format));
@@ -141,13 +141,13 @@ inline std::vector<NamedModel> feature_models(WeightFormat format = WeightFormat
   return models;
 }
 
-// Where sweeps are cut in a usual run: all paths and formats together still meet every case.
+// Where sweeps are cut: on the emulator, and in a usual run with slow paths. The other paths have
+// all of a sweep.
 inline bool few_cases(const Path& path) {
   return kFewCases || (path.slow() && !tests::test_everything());
 }
 
-// Half of them: other ones for other paths, formats and tests. Where cases are few, one: eight
-// formats and a dozen tests meet all of them in every run.
+// Half of them: other ones for other paths, formats and tests. Where cases are few, one.
 inline std::vector<NamedModel> some_models(const Path& path) {
   return tests::sample(feature_models(path.format), few_cases(path) ? 1 : 2);
 }

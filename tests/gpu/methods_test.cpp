@@ -198,8 +198,8 @@ TEST_P(SampledOnTheDevice, TokensAreThoseOfPlainDecoding) {
 }
 
 // Three slots of a method, whose drafts one forward of the device verifies: the tokens of single
-// decoding there, seed for seed. On the emulator a usual run has a third of those arms, greedily or
-// sampled.
+// decoding there, seed for seed. On the emulator a usual run has a ninth of the arms or a little
+// more, greedily or sampled: how slots are kept is no matter of the method.
 class BatchesOnTheDevice : public OnTheDevice {};
 
 TEST_P(BatchesOnTheDevice, GiveTheTokensOfSingleDecoding) {
