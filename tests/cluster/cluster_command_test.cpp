@@ -113,5 +113,29 @@ TEST_F(ClusterCommand, TheFolderIsTakenOnce) {
   EXPECT_THAT(twice.err, HasSubstr("holds a run already"));
 }
 
+// What a task runs, without a scheduler: the store's folders are where the program looks for them.
+TEST_F(ClusterCommand, ATaskReadsEveryFolderOfTheStore) {
+  for (const char* kind : {"models", "corpora", "adapters", "data"}) {
+    std::filesystem::create_directories(folder_.file("store/" + std::string(kind)));
+    folder_.write("store/" + std::string(kind) + "/of_" + kind, "");
+  }
+  program("evalrun",
+          R"(ls "$EVALRUN_HOME/models" "$EVALRUN_HOME/corpora" "$EVALRUN_ADAPTERS" "$EVALRUN_DATA"
+echo "$@"
+)");
+  const ProgramResult result = run_command_in(
+      folder_, {"env", "SLURM_ARRAY_JOB_ID=7", "SLURM_ARRAY_TASK_ID=2", "SLURM_ARRAY_TASK_COUNT=3",
+                "EVALRUN_CLUSTER_PROGRAM=" + folder_.file("bin/evalrun"),
+                "EVALRUN_CLUSTER_STORE=" + folder_.file("store"),
+                "EVALRUN_CLUSTER_FOLDER=" + folder_.file("job"),
+                "EVALRUN_CLUSTER_LOCAL=" + folder_.file("local"), "bash",
+                EVALRUN_SOURCE_DIR "/scripts/slurm/evalrun.sbatch", "ci"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* kind : {"models", "corpora", "adapters", "data"})
+    EXPECT_THAT(result.out, HasSubstr(std::string("of_") + kind));
+  EXPECT_THAT(result.out, HasSubstr("run ci --shard 2/3 --copy-to "));
+  EXPECT_TRUE(std::filesystem::exists(folder_.file("store/corpora/of_corpora"))) << "only read";
+}
+
 }  // namespace
 }  // namespace evalrun::tests

@@ -261,8 +261,8 @@ void add_submit(CLI::App& cluster, Context& context,
                    "New folder for copies of the shards, logs and the plan, seen by every node")
       ->required();
   command->add_option("--store", o.store,
-                      "Folder with models/, data/ and adapters/, seen by every node and only read "
-                      "(default: EVALRUN_HOME)");
+                      "Folder with models/, corpora/, data/ and adapters/, seen by every node and "
+                      "only read (default: EVALRUN_HOME)");
   command->add_option("--local", o.local,
                       "Folder on a disk of each node for the shards' databases (default: TMPDIR)");
   command->add_option("--program", o.program, "evalrun on the nodes (default: this program)");
