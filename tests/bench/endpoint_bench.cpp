@@ -5,8 +5,9 @@
 // Columns: Time of a request or of a whole stream. per_token: of burst, wall time where all tokens
 // are there at once; of tokens_apart, processor time of this side where each comes alone, a
 // millisecond after the one before, read with a JSON parser; of answer, the same of a whole
-// endpoint as runs ask it, with all that it keeps of the answer. late_us: from the server's clock
-// before it makes a token to the arrival that is noted, in the mean; latest_us: at most.
+// endpoint as runs ask it, with all that it keeps of the answer; of tokens_over_socket, the same of
+// a thread that only reads bytes, the floor. late_us: from the server's clock before it makes a
+// token to the arrival that is noted, in the mean; latest_us: at most.
 //   build/release/bin/endpoint_bench --benchmark_repetitions=5
 #include <benchmark/benchmark.h>
 #include <netinet/in.h>
@@ -70,29 +71,63 @@ net::HttpRequest request_of(const ScriptedServer& server, const char* path) {
   return request;
 }
 
-void request_over_socket(benchmark::State& state) {
-  ScriptedServer server(serve);
-  const std::string url = server.url(), body = prompt();
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-  EVALRUN_CHECK(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const std::string request =
-      fmt::format("POST /echo HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
-  for (auto _ : state) {
-    EVALRUN_CHECK(tests::send_all(fd, request));
-    std::string answer;
-    while (!answer.ends_with(body)) {
+// A connection without a client library: what the system itself takes.
+class BareSocket {
+ public:
+  explicit BareSocket(const ScriptedServer& server) {
+    const std::string url = server.url();
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
+    const int on = 1;
+    EVALRUN_CHECK(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  ~BareSocket() { ::close(fd_); }
+  BareSocket(const BareSocket&) = delete;
+  BareSocket& operator=(const BareSocket&) = delete;
+
+  // Adds what comes to `answer` until it ends with `end`. Returns how often something came.
+  int64_t ask(const std::string& path, const std::string& body, const std::string& end,
+              std::string& answer) {
+    EVALRUN_CHECK(tests::send_all(
+        fd_,
+        fmt::format("POST {} HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", path, body.size(), body)));
+    int64_t reads = 0;
+    for (; !answer.ends_with(end); ++reads) {
       char buffer[16384];
-      const ssize_t n = ::recv(fd, buffer, sizeof buffer, 0);
+      const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
       EVALRUN_CHECK(n > 0);
       answer.append(buffer, static_cast<size_t>(n));
     }
+    return reads;
   }
-  ::close(fd);
+
+ private:
+  int fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+};
+
+void request_over_socket(benchmark::State& state) {
+  ScriptedServer server(serve);
+  BareSocket socket(server);
+  const std::string body = prompt();
+  for (auto _ : state) {
+    std::string answer;
+    socket.ask("/echo", body, body, answer);
+  }
+}
+
+// The floor of tokens_apart and of answer: a thread that only waits for bytes.
+void tokens_over_socket(benchmark::State& state) {
+  ScriptedServer server(serve);
+  BareSocket socket(server);
+  const std::string body = prompt();
+  for (auto _ : state) {
+    std::string answer;
+    EVALRUN_CHECK(socket.ask("/apart", body, "\r\n0\r\n\r\n", answer) >= kTokens);
+  }
+  state.counters["per_token"] = benchmark::Counter(kTokens, kPerToken);
 }
 
 void request_over_client(benchmark::State& state) {
@@ -176,6 +211,7 @@ BENCHMARK(request_over_client)->UseRealTime();
 BENCHMARK_CAPTURE(stream, burst, "/burst")->UseRealTime();
 // Rates are of processor time without UseRealTime().
 BENCHMARK_CAPTURE(stream, tokens_apart, "/apart")->Iterations(5);
+BENCHMARK(tokens_over_socket)->Iterations(5);
 BENCHMARK_CAPTURE(answer, llama, "llama")->Iterations(5);
 BENCHMARK_CAPTURE(answer, openai, "openai")->Iterations(5);
 
