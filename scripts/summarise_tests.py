@@ -111,6 +111,7 @@ def conditions(build, sanitizers=False, root=ROOT, env=os.environ):
         "no-cuobjdump": not (shutil.which("cuobjdump") or (home / "tools/cuobjdump").exists()),
         "no-training-environment": not output_of(train, "-c", "import torch, pytest; print(1)"),
         "no-gguf": not output_of(home / "servers/gguf/bin/python", "-c", "import gguf; print(1)"),
+        "no-mmasim": not (home / "mmasim/bin/python").exists(),
         "no-lm-eval": not (home / "lm-eval/bin/lm_eval").exists(),
         "no-slurm": not all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "munged"))),
         "no-mpi": not (build / "bin/evalrun-mpi.so").exists(),

@@ -351,14 +351,7 @@ TensorCores tensor_cores_here() {
 #if defined(EVALRUN_CUDA_EMULATED)
   return emulated_tensor_cores();
 #else
-  switch (list_devices().devices.front().compute_major) {
-    case 8:
-      return TensorCores::kAmpere;
-    case 9:
-      return TensorCores::kHopper;
-    default:
-      return TensorCores::kExact;
-  }
+  return published_tensor_cores(list_devices().devices.front().compute_major);
 #endif
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/rng.h"
+#include "tests/gpu/emulator/mma_kernel.h"
 
 namespace emulator::testing {
 namespace {
@@ -196,49 +197,6 @@ TEST_F(Emulator, ShufflesStayWithinTheWarp) {
   }
 }
 
-// Element i of a lane's fragments, word for word from the PTX ISA, "Matrix Fragments for
-// mma.m16n8k16 with floating point type": A and B have two elements in a register.
-struct Place {
-  int row, column;
-};
-Place place_in_a(int lane, int i) {
-  const int group = lane >> 2, in_group = lane % 4;
-  return {(i >= 0 && i < 2) || (i >= 4 && i < 6) ? group : group + 8,
-          i < 4 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8};
-}
-Place place_in_b(int lane, int i) {
-  const int group = lane >> 2, in_group = lane % 4;
-  return {i < 2 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8, group};
-}
-Place place_in_d(int lane, int i) {
-  const int group = lane >> 2, in_group = lane % 4;
-  return {i < 2 ? group : group + 8, in_group * 2 + (i & 1)};
-}
-uint32_t bf16_bits(float x) {  // of numbers that bfloat16 holds exactly
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits >> 16;
-}
-struct MmaData {
-  float a[16][16], b[16][8], c[16][8];
-};
-void mma_kernel(const MmaData* m, float* d_out) {
-  const int lane = static_cast<int>(threadIdx.x);
-  uint32_t a[4] = {}, b[2] = {};
-  float d[4];
-  for (int i = 0; i < 8; ++i) {
-    const Place p = place_in_a(lane, i);
-    a[i / 2] |= bf16_bits(m->a[p.row][p.column]) << (16 * (i % 2));
-  }
-  for (int i = 0; i < 4; ++i) {
-    const Place p = place_in_b(lane, i);
-    b[i / 2] |= bf16_bits(m->b[p.row][p.column]) << (16 * (i % 2));
-  }
-  for (int i = 0; i < 4; ++i) d[i] = m->c[place_in_d(lane, i).row][place_in_d(lane, i).column];
-  mma_m16n8k16_bf16(d, a, b);
-  for (int i = 0; i < 4; ++i)
-    d_out[place_in_d(lane, i).row * 8 + place_in_d(lane, i).column] = d[i];
-}
 TEST_F(Emulator, MmaIsTheProductOfThePtxManualsFragments) {
   evalrun::base::Rng rng(3);
   // Whole numbers: sums are exact in any order.

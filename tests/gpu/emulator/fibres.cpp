@@ -167,12 +167,18 @@ float widened(uint32_t pair, int half) {
   return x;
 }
 
+namespace tensor_cores = evalrun::engine::cuda::testing;
+
 // Fragments as the PTX manual has them: register r of lane 4 g + t holds, lower half first,
 //   A: row g + 8 (r % 2), inputs 2 t + 8 (r / 2) and one more;
 //   B: inputs 2 t + 8 r and one more, column g;  D: row g + 8 (r / 2), column 2 t + r % 2.
 void multiply(Warp& w) {
-  using evalrun::engine::cuda::testing::emulated_tensor_cores;
-  float a[16][16], b[8][16];  // B by column
+  float a[16][16], b[8][16], d[16][8];  // B by column
+  const auto each_output = [&](const auto& visit) {
+    for (int lane = 0; lane < 32; ++lane)
+      for (int r = 0; r < 4; ++r)
+        visit(w.d[lane][r], d[lane / 4 + 8 * (r / 2)][2 * (lane % 4) + r % 2]);
+  };
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, t = lane % 4;
     for (int r = 0; r < 4; ++r)
@@ -181,14 +187,9 @@ void multiply(Warp& w) {
     for (int r = 0; r < 2; ++r)
       for (int e = 0; e < 2; ++e) b[g][2 * t + 8 * r + e] = widened(w.b[lane][r], e);
   }
-  for (int lane = 0; lane < 32; ++lane) {
-    const int g = lane / 4, t = lane % 4;
-    for (int r = 0; r < 4; ++r) {
-      const int row = g + 8 * (r / 2), column = 2 * t + r % 2;
-      w.d[lane][r] = evalrun::engine::cuda::testing::multiply_add(emulated_tensor_cores(), a[row],
-                                                                  b[column], w.d[lane][r]);
-    }
-  }
+  each_output([](const float& of_lane, float& x) { x = of_lane; });
+  tensor_cores::multiply(tensor_cores::emulated_tensor_cores(), a, b, d);
+  each_output([](float& of_lane, const float& x) { of_lane = x; });
 }
 
 // Of an 8 x 8 matrix lane 4 g + t brings row g, columns 2 t and 2 t + 1, lower half first, and gets
