@@ -110,12 +110,13 @@ def specials(rng, n):
 
 
 def minus_zeros(rng, n):
-    """Nothing but zeros, of both signs, and a few numbers."""
+    """Zeros of both signs and a few numbers, as of rows that a step does not have; onto any sum."""
     def zeros(shape, bits, kind):
         x = np.where(rng.random(shape) < 0.8, 1 << (bits - 1), 0)
         return np.where(rng.random(shape) < 0.02, 0x3F80 << (bits - 16), x).astype(kind)
-    return zeros((n, 16, 16), 16, np.uint16), zeros((n, 16, 8), 16, np.uint16), \
-        zeros((n, 16, 8), 32, np.uint32).view(np.float32)
+    c = np.where(rng.random((n, 16, 8)) < 0.5, zeros((n, 16, 8), 32, np.uint32),
+                 any_bits(rng, (n, 16, 8), 32).astype(np.uint32))
+    return zeros((n, 16, 16), 16, np.uint16), zeros((n, 16, 8), 16, np.uint16), c.view(np.float32)
 
 
 KINDS = (usual, spread, cancelling, tiny, least, subnormal, huge, any_number, specials, minus_zeros)

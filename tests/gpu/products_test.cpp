@@ -117,6 +117,78 @@ TEST_P(Products, EqualTheDefinitionAtOddShapes) {
     }
 }
 
+// Which of a block's 32 inputs is number k of its first or second mma.sync: lane 4 g + t has inputs
+// 8 t .. 8 t + 7, and in a fragment the numbers 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
+int input_of(int half, int k) { return 8 * (k % 8 / 2) + 4 * half + 2 * (k / 8) + k % 2; }
+
+// Of both mma.sync of a block, onto `sum`.
+float add_block(TensorCores how, const float (&weights)[32], const float (&inputs)[32], float sum) {
+  for (const int half : {0, 1}) {
+    float a[16], b[16];
+    for (int k = 0; k < 16; ++k)
+      a[k] = weights[input_of(half, k)], b[k] = inputs[input_of(half, k)];
+    sum = multiply_add(how, a, b, sum);
+  }
+  return sum;
+}
+
+// An output as engine/cuda/kernels/products.h says that it is summed, by these tensor cores.
+float planned_output(TensorCores how, const WeightMatrix& w, int o, std::span<const float> row) {
+  const WeightStorage s = w.storage();
+  const bool bf16 = s == WeightStorage::kBf16, offset = s == WeightStorage::kQ4Group;
+  const int blocks = (w.in() + 31) / 32;
+  constexpr float kOnes[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                               1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  float slices[kSlices];
+  for (int slice = 0; slice < kSlices; ++slice) {
+    float acc = 0;
+    for (int b = slice_of(blocks, slice).first; b < slice_of(blocks, slice).last; ++b) {
+      float weights[32] = {}, inputs[32] = {};
+      for (int i = 0; i < 32 && 32 * b + i < w.in(); ++i) {
+        const int k = 32 * b + i;
+        weights[i] = bf16 ? w.at(o, k) : static_cast<float>(w.code(o, k));
+        inputs[i] = rounded(row[static_cast<size_t>(k)]);
+      }
+      if (bf16 || s == WeightStorage::kInt8Channel) {
+        acc = add_block(how, weights, inputs, acc);
+        continue;
+      }
+      acc = std::fma(w.group_scale(o, b), add_block(how, weights, inputs, 0), acc);
+      if (offset) acc = std::fma(w.group_offset(o, b), add_block(how, kOnes, inputs, 0), acc);
+    }
+    slices[slice] = acc;
+  }
+  float sum = slices[0] + slices[1];
+  for (int quarter = 1; quarter < kQuarters; ++quarter)
+    sum = sum + (slices[2 * quarter] + slices[2 * quarter + 1]);
+  return s == WeightStorage::kInt8Channel ? sum * w.channel_scale(o) : sum;
+}
+
+// So no tolerance is left but that of the definition above: what tensor cores cut is in the plan.
+TEST_P(Products, HaveTheBitsOfTheirPlan) {
+  const WeightStorage s = GetParam().storage;
+  if (s == WeightStorage::kF32) return;  // has the bits of the definition
+  const TensorCores how = tensor_cores_of_device(list_devices().devices.front().compute_major);
+#if !defined(EVALRUN_CUDA_EMULATED)
+  if (how == TensorCores::kExact) GTEST_SKIP() << "no model of these tensor cores is known here";
+#endif
+  for (const auto& [out, in] :
+       tests::sample({std::pair{16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}, {20, 2700}},
+                     looks_at_accesses() ? 1 : 2))
+    for (const int rows : tests::sample({1, 9, 17, 70}, looks_at_accesses() ? 1 : 2)) {
+      const WeightMatrix w = random_matrix(s, out, in, 6);
+      const auto x = random_floats(rows * in, 78);
+      const auto y = Product(w)(x, rows, {.outputs = out});
+      for (int r = 0; r < rows; ++r)
+        for (int o = 0; o < out; ++o)
+          ASSERT_EQ(
+              y[static_cast<size_t>(r * out + o)],
+              planned_output(how, w, o,
+                             {x.data() + static_cast<ptrdiff_t>(r) * in, static_cast<size_t>(in)}))
+              << out << " x " << in << ", " << rows << " rows: row " << r << " output " << o;
+    }
+}
+
 TEST_P(Products, RowsHaveBitsOfTheirOwn) {
   const int out = 70, in = 330;
   const Product product(random_matrix(GetParam().storage, out, in, 9));
@@ -346,19 +418,10 @@ TEST(Norms, EqualTheDefinitionAtEveryWidth) {
   }
 }
 
-// What this device's tensor cores are said to compute; kExact where nobody has said.
-TensorCores tensor_cores_here() {
-#if defined(EVALRUN_CUDA_EMULATED)
-  return emulated_tensor_cores();
-#else
-  return published_tensor_cores(list_devices().devices.front().compute_major);
-#endif
-}
-
 // Products whose first slice is one block and whose other slices are zeros: two mma.sync, the
 // second with the first one's sums. Factors of very different sizes, so that most terms are cut.
 TEST(TensorCoreBits, AreThePublishedOnes) {
-  const TensorCores how = tensor_cores_here();
+  const TensorCores how = tensor_cores_of_device(list_devices().devices.front().compute_major);
 #if !defined(EVALRUN_CUDA_EMULATED)
   if (how == TensorCores::kExact) GTEST_SKIP() << "no model of these tensor cores is known here";
 #endif
@@ -383,16 +446,12 @@ TEST(TensorCoreBits, AreThePublishedOnes) {
   int64_t different = 0;
   for (int r = 0; r < rows; ++r)
     for (int o = 0; o < out; ++o) {
-      float sum = 0;
-      for (int half = 0; half < 2; ++half) {  // inputs 8 t + 4 half + 0, 1 are k = 2 t and 2 t + 1
-        float a[16], b[16];
-        for (int k = 0; k < 16; ++k) {
-          const int input = 8 * (k % 8 / 2) + 4 * half + 2 * (k / 8) + k % 2;
-          a[k] = weights[static_cast<size_t>(o * kBlock + input)];
-          b[k] = x[static_cast<size_t>(r * in + input)];
-        }
-        sum = multiply_add(how, a, b, sum);
+      float a[32], b[32];
+      for (int k = 0; k < kBlock; ++k) {
+        a[k] = weights[static_cast<size_t>(o * kBlock + k)];
+        b[k] = x[static_cast<size_t>(r * in + k)];
       }
+      const float sum = add_block(how, a, b, 0);
       const float got = y[static_cast<size_t>(r * out + o)];
       if (got == sum) continue;
       if (++different <= 3)

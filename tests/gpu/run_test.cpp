@@ -23,7 +23,8 @@ class GpuRun : public ::testing::Test {
     program("bin/gpu_report",
             "echo \"$@\"\n"
             "[ $4 = 1/1 ] && name=gpu-report || name=gpu-report-2of3\n"
-            "echo '# figures' >\"$2/$name.md\"\n");
+            "printf '# figures\\n**Predicted bits (hopper): as predicted**, 3 of 3 rows.\\n' "
+            ">\"$2/$name.md\"\n");
     program("compute-sanitizer", "echo \"$@\" >>'" + folder_.file("sanitized") +
                                      "'\necho '========= ERROR SUMMARY: 0 errors'\n");
   }
@@ -71,6 +72,9 @@ TEST_F(GpuRun, GathersOneReport) {
       AllOf(HasSubstr("part 1/1: pass"), HasSubstr("GPU: stand-in"),
             HasSubstr("| tests | pass | 3 passed |"), HasSubstr("| memcheck | pass | 0 errors |"),
             HasSubstr("| racecheck | pass |"), HasSubstr("# figures")));
+  EXPECT_THAT(printed_, HasSubstr("Predicted bits (hopper): as predicted, 3 of 3 rows."));
+  const std::string report = text("out/REPORT.md");
+  EXPECT_LT(report.find("**Predicted bits"), report.find("# figures"));
   EXPECT_THAT(text("sanitized"),
               AllOf(HasSubstr("--tool memcheck"), HasSubstr("--tool racecheck"),
                     HasSubstr("--gtest_filter=*Products*:*Backend*:DeviceAnswers*")));

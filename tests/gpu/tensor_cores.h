@@ -49,6 +49,14 @@ inline TensorCores published_tensor_cores(int compute_major) {
   }
 }
 
+inline TensorCores tensor_cores_of_device([[maybe_unused]] int compute_major) {
+#if defined(EVALRUN_CUDA_EMULATED)
+  return emulated_tensor_cores();
+#else
+  return published_tensor_cores(compute_major);
+#endif
+}
+
 // How the 16 products of an output are summed: `at_once` of them and the old sum, then the next.
 struct CutModel {
   int at_once, fraction, zero_exponent;
@@ -136,11 +144,13 @@ struct Factors {
     for (int k = 0; k < 16; ++k) {
       number[k] = number_of<kModel>(values[k]);
       finite[k / kModel.at_once] = finite[k / kModel.at_once] && is_finite(values[k]);
+      zero = zero && number[k].m == 0;
     }
   }
+  bool all_finite() const { return finite[0] && finite[1]; }
   const float (&from)[16];
   Number number[16];
-  bool finite[2] = {true, true};
+  bool finite[2] = {true, true}, zero = true;
 };
 template <CutModel kModel>
 float cut_output(const Factors<kModel>& a, const Factors<kModel>& b, float c) {
@@ -180,7 +190,11 @@ void multiply_cut(const float (&a)[16][16], const float (&b)[8][16], float (&d)[
   const F columns[8] = {F(b[0]), F(b[1]), F(b[2]), F(b[3]), F(b[4]), F(b[5]), F(b[6]), F(b[7])};
   for (int r = 0; r < 16; ++r) {
     const F row(a[r]);
-    for (int c = 0; c < 8; ++c) d[r][c] = cut_output<kModel>(row, columns[c], d[r][c]);
+    // Rows that a step does not have are zeros: their sums stay, none is cut, and -0 becomes 0.
+    for (int c = 0; c < 8; ++c)
+      d[r][c] = columns[c].zero && row.all_finite() && is_finite(d[r][c])
+                    ? d[r][c] + 0.0f
+                    : cut_output<kModel>(row, columns[c], d[r][c]);
   }
 }
 inline void multiply(TensorCores how, const float (&a)[16][16], const float (&b)[8][16],

@@ -13,9 +13,12 @@
 #include "engine/base/error.h"
 #include "engine/cpu/caches.h"
 #include "engine/cuda/memory_plan.h"
+#include "engine/cuda/runtime/check.h"
 #include "engine/cuda/runtime/devices.h"
 #include "engine/cuda/runtime/nvml.h"
+#include "tests/gpu/report/expected_times.h"
 #include "tests/gpu/report/markdown.h"
+#include "tests/gpu/report/predicted_bits.h"
 #include "tests/gpu/report/program.h"
 
 namespace evalrun::engine::gpu_report {
@@ -24,6 +27,7 @@ namespace {
 constexpr const char* kUsage =
     R"(usage: gpu_report [--out DIR] [--part N/M] [--model PATH] [--seconds N] [--tiny]
        gpu_report --plan
+       gpu_report --expected
        gpu_report --once SHAPE
 
   --out DIR     where gpu-report.md and gpu-report.json go (default: here); with --part
@@ -33,6 +37,7 @@ constexpr const char* kUsage =
   --seconds N   budget (default 240); what does not fit is listed as not measured
   --tiny        shapes of a few kilobytes, to try the program
   --plan        what models take of a GPU's memory; needs none
+  --expected    what steps are expected to take on known GPUs; needs none
   --once SHAPE  for a profiler: two layers of SHAPE ("Llama-2-7B bf16"), one step of 1, 16 and 64
                 rows each, kernel by kernel, between cudaProfilerStart and cudaProfilerStop
 )";
@@ -118,6 +123,44 @@ std::string clocks(const cuda::Device& d) {
                      text(s->power_w, "W"), reasons.empty() ? "full speed" : reasons);
 }
 
+constexpr double kAssumedMhz = 1700;  // where NVML says nothing
+
+GpuFacts facts(const cuda::Device& d, const Copies& copies, const DensePeak& peak) {
+  cudaDeviceProp properties;
+  EVALRUN_CUDA(cudaGetDeviceProperties(&properties, d.index));
+  const cuda::GpuFacts nvml =
+      cuda::Nvml::of_this_machine().facts(d.pci_bus_id).value_or(cuda::GpuFacts{});
+  return {.name = d.name,
+          .multiprocessors = properties.multiProcessorCount,
+          .ghz = static_cast<double>(nvml.sm_mhz_max.value_or(kAssumedMhz)) / 1e3,
+          .read_bytes_per_s = copies.read_bytes_per_second(),
+          .flops_per_s = peak.flops_per_second,
+          .overlaps = cuda::launches_overlap()};
+}
+
+// What was expected of it beside what was measured.
+void add_expected(Json& result, const Model& model, const GpuFacts& gpu) {
+  const auto expected = [&](const Json& of) {
+    return expected_step(model.config(), model.format(), of.at("rows").get<int>(),
+                         of.at("context").get<int>(), gpu);
+  };
+  const auto add_to_step = [&](Json& step) {
+    if (const ExpectedStep e = expected(step); !e.kernels.empty())
+      step["expected_ms"] = e.in_graph_us() / 1e3;
+  };
+  for (const char* table : {"all_logits", "top_only"})
+    if (result.contains(table))
+      for (Json& step : result[table]) add_to_step(step);
+  if (result.contains("long_context")) add_to_step(result["long_context"]);
+  if (!result.contains("profiles")) return;
+  for (Json& profile : result["profiles"]) {
+    const ExpectedStep e = expected(profile);
+    for (Json& kernel : profile["kernels"])
+      if (const double us = e.alone_us(kernel.at("kernel").get<std::string>()); us > 0)
+        kernel["expected_us"] = us;
+  }
+}
+
 class Report {
  public:
   Report(Options options, const cuda::DeviceList& list)
@@ -126,7 +169,8 @@ class Report {
         work_(workload(o_.tiny)),
         deadline_(o_.seconds),
         copies_(o_.tiny ? size_t{1} << 20 : size_t{1} << 30, o_.tiny ? 0 : 0.3),
-        peak_(dense_peak(o_.tiny ? 64 : 8192)) {
+        peak_(dense_peak(o_.tiny ? 64 : 8192)),
+        gpu_(facts(device_, copies_, peak_)) {
     json_ = {
         {"date", utc_now()},
         {"commit", EVALRUN_COMMIT},
@@ -137,6 +181,11 @@ class Report {
         {"read", {{"bytes", copies_.bytes()}, {"bytes_per_s", copies_.read_bytes_per_second()}}},
         {"empty_span_us", empty_span_us(copies_)},
         {"dense_peak", {{"n", peak_.n}, {"flops_per_s", peak_.flops_per_second}}},
+        {"expected_for",
+         {{"multiprocessors", gpu_.multiprocessors},
+          {"ghz", gpu_.ghz},
+          {"overlap", gpu_.overlaps}}},
+        {"predicted_bits", Json::object()},
         {"shapes", Json::array()},
         {"not_measured", Json::array()}};
   }
@@ -150,6 +199,7 @@ class Report {
       options.need_tokenizer = options.hash_weights = false;
       real = load_model(o_.model, options);
     }
+    if (o_.part == 1) compare_predictions();
     const size_t least =
         std::max<size_t>(o_.tiny ? 0 : size_t{1} << 30,
                          static_cast<size_t>(cpu::kTimesTheCaches * device_.cache_bytes));
@@ -174,6 +224,37 @@ class Report {
   }
 
  private:
+  void compare_predictions() {
+    const TensorCores how = cuda::testing::tensor_cores_of_device(device_.compute_major);
+    Json& result = json_["predicted_bits"];
+    result["model"] = name_of(how);
+    if (how == TensorCores::kExact) return;
+    const base::EmbeddedFile& file = embedded_predictions().front();
+    const Predictions predictions = parse_predictions(file.name, file.text);
+    result["made_from"] = predictions.made_from;
+    result["cases"] = Json::array();
+    for (const BitCase& c : bit_cases(!o_.tiny)) {
+      Json j = {{"case", c.name}};
+      try {
+        deadline_.check();
+        const CaseComparison compared =
+            compare_with_prediction(c, compute_bits(c), predictions, how);
+        j["compared"] = compared.compared, j["equal"] = compared.equal;
+        if (!compared.why_not.empty()) j["why_not"] = compared.why_not;
+        if (compared.first) j["first"] = compared.first->text();
+        good_ = good_ && !compared.first;
+      } catch (const base::DeviceFault&) {
+        throw;
+      } catch (const std::exception& e) {  // no time, or it does not fit
+        j["compared"] = j["equal"] = 0, j["why_not"] = e.what();
+      }
+      result["cases"].push_back(std::move(j));
+    }
+    std::printf("%s\n", predicted_bits_line(result).c_str());
+    std::fflush(stdout);
+    write();
+  }
+
   // `bits` gives the model whose rows are compared bit by bit, or nullptr; `make` the one that is
   // timed.
   template <typename Bits, typename Make>
@@ -214,6 +295,8 @@ class Report {
     });
     if (m.model == nullptr) return;
     try_to("profile", [&] { profile_steps(m.model, work_, copies_, deadline_, result); });
+    add_expected(result, *m.model, gpu_);
+    write();
   }
 
   void leave_out(const std::string& name, const char* what, const char* why) {
@@ -241,6 +324,7 @@ class Report {
   const Deadline deadline_;
   const Copies copies_;
   const DensePeak peak_;
+  const GpuFacts gpu_;
   Json json_;
   bool good_ = true;
 };
@@ -276,6 +360,10 @@ int run_once(const std::string& name) {
 
 int run(const std::vector<std::string>& arguments) {
   if (arguments.size() == 2 && arguments[0] == "--once") return run_once(arguments[1]);
+  if (arguments == std::vector<std::string>{"--expected"}) {
+    std::fputs(expected_tables().c_str(), stdout);
+    return 0;
+  }
   if (arguments == std::vector<std::string>{"--plan"}) {
     print_plans();
     return 0;

@@ -33,37 +33,66 @@ void device(std::string& out, const Json& d) {
 void steps(std::string& out, const Json& table) {
   line(out,
        "| rows | first, launched and captured, ms | second, ms | wall ms (95 %) | T(n)/T(1) | "
-       "device ms (95 %) | T(n)/T(1) | host us | GB | floor ms | share of the floor reached "
-       "|\n|---|---|---|---|---|---|---|---|---|---|---|");
+       "device ms (95 %) | T(n)/T(1) | host us | GB | floor ms | share of the floor reached | "
+       "expected ms |\n|---|---|---|---|---|---|---|---|---|---|---|---|");
   const Json& one = table.front();
   for (const Json& s : table)
     line(out,
          "| {} | {:.2f} | {:.2f} | {} | {:.3f} | {} | {:.3f} | {:.1f} | {:.3f} | {:.4f} | {:.1f} % "
-         "|",
+         "| {} |",
          s.at("rows").get<int>(), s.at("first_ms")[0].get<double>(),
          s.at("first_ms")[1].get<double>(), with_interval(s.at("wall_ms")),
          median(s, "wall_ms") / median(one, "wall_ms"), with_interval(s.at("device_ms")),
          median(s, "device_ms") / median(one, "device_ms"), number(s, "host_ms") * 1e3,
-         number(s, "bytes") / 1e9, number(s, "floor_ms"), 100 * number(s, "share_of_floor"));
+         number(s, "bytes") / 1e9, number(s, "floor_ms"), 100 * number(s, "share_of_floor"),
+         s.contains("expected_ms") ? fmt::format("{:.3f}", number(s, "expected_ms")) : "-");
 }
 
-void profile(std::string& out, const Json& p) {
+// `events_us`: what the events around a launch take.
+void profile(std::string& out, const Json& p, double events_us) {
   const int rows = p.at("rows").get<int>();
   line(out, "\n### By kernel, {} row{}, context {}: {:.1f} us\n", rows, rows == 1 ? "" : "s",
        p.at("context").get<int>(), number(p, "us"));
-  line(out,
-       "| kernel | launches | us | share | MB it must read | GB/s |\n|---|---|---|---|---|---|");
+  line(
+      out,
+      "| kernel | launches | us | share | MB it must read | GB/s | us without events | expected us "
+      "|\n|---|---|---|---|---|---|---|---|");
   for (const Json& k : p.at("kernels")) {
     const bool known = k.contains("bytes");
-    line(out, "| `{}` | {} | {:.1f} | {:.1f} % | {} | {} |", k.at("kernel").get<std::string>(),
-         k.at("launches").get<int>(), number(k, "us"), 100 * number(k, "share"),
+    const int launches = k.at("launches").get<int>();
+    line(out, "| `{}` | {} | {:.1f} | {:.1f} % | {} | {} | {:.1f} | {} |",
+         k.at("kernel").get<std::string>(), launches, number(k, "us"), 100 * number(k, "share"),
          known ? fmt::format("{:.1f}", number(k, "bytes") / 1e6) : "-",
-         known ? fmt::format("{:.0f}", number(k, "gb_per_s")) : "-");
+         known ? fmt::format("{:.0f}", number(k, "gb_per_s")) : "-",
+         number(k, "us") - launches * events_us,
+         k.contains("expected_us") ? fmt::format("{:.1f}", number(k, "expected_us")) : "-");
   }
 }
 
-// `peak`: of the whole report.
-void shape(std::string& out, const Json& s, const Json& peak) {
+// What was compared, and what was not.
+void bit_identity(std::string& out, const Json& s) {
+  if (!s.contains("bit_identity")) {
+    line(out,
+         "\n**Bit identity: not covered.** No rows of this shape were compared with the row "
+         "alone.");
+    return;
+  }
+  const Json& b = s.at("bit_identity");
+  const int equal = b.at("equal").get<int>(), compared = b.at("compared").get<int>(),
+            most = b.at("rows_of_a_step").get<int>();
+  line(out,
+       "\n**Bit identity: {}**, {} of {} rows (of steps of 1 to {} rows, trees and chains) have "
+       "the logits of the row alone.",
+       equal == compared ? "pass" : "FAIL", equal, compared, most);
+  const int wide = b.at("layer_products").at("wide_product").get<int>(),
+            narrow = b.at("layer_products").at("narrow_product").get<int>();
+  line(out, "Products of its layers at {} rows: {} by `wide_product`, {} by `narrow_product`.{}",
+       most, wide, narrow,
+       wide == 0 ? " So `wide_product` in a layer is not covered by this shape." : "");
+}
+
+// `peak` and `events_us`: of the whole report.
+void shape(std::string& out, const Json& s, const Json& peak, double events_us) {
   line(out, "\n## {}\n", s.at("shape").get<std::string>());
   if (s.contains("layers"))
     line(out, "{} layers, {} of them distinct in memory; {:.2f} GB read a step without a context.",
@@ -135,19 +164,46 @@ void shape(std::string& out, const Json& s, const Json& peak) {
       line(out, "With attention's running sums instead of partial results: {} ms.",
            with_interval(p.at("at_once_ms")));
   }
-  if (s.contains("bit_identity")) {
-    const Json& b = s.at("bit_identity");
-    const int equal = b.at("equal").get<int>(), compared = b.at("compared").get<int>();
-    line(out,
-         "\n**Bit identity: {}**, {} of {} rows (of steps of 1 to {} rows, trees and chains) have "
-         "the logits of the row alone.",
-         equal == compared ? "pass" : "FAIL", equal, compared, b.at("rows_of_a_step").get<int>());
-  }
+  bit_identity(out, s);
   if (s.contains("profiles"))
-    for (const Json& p : s.at("profiles")) profile(out, p);
+    for (const Json& p : s.at("profiles")) profile(out, p, events_us);
+}
+
+void predicted_bits(std::string& out, const Json& p) {
+  if (p.empty()) return;
+  line(out, "\n{}\n", predicted_bits_line(p));
+  if (!p.contains("cases")) return;
+  line(out, "Predicted on the emulated device: {}.", p.at("made_from").get<std::string>());
+  for (const Json& c : p.at("cases")) {
+    const std::string name = c.at("case").get<std::string>();
+    if (c.contains("first"))
+      line(out, "- {}: {} of {} rows as predicted. First other: {}.", name,
+           c.at("equal").get<int>(), c.at("compared").get<int>(), c.at("first").get<std::string>());
+    if (c.contains("why_not"))
+      line(out, "- {}: not compared: {}", name, c.at("why_not").get<std::string>());
+  }
 }
 
 }  // namespace
+
+std::string predicted_bits_line(const Json& p) {
+  const std::string head = fmt::format("**Predicted bits ({}): ", p.at("model").get<std::string>());
+  if (!p.contains("cases")) return head + "none**, no model of these tensor cores is known.";
+  int compared = 0, equal = 0, cases = 0;
+  const Json* first = nullptr;
+  for (const Json& c : p.at("cases")) {
+    compared += c.at("compared").get<int>(), equal += c.at("equal").get<int>();
+    cases += c.contains("why_not") ? 0 : 1;
+    if (first == nullptr && c.contains("first")) first = &c;
+  }
+  const std::string counts =
+      fmt::format("{} of {} rows of {} of {} cases", equal, compared, cases, p.at("cases").size());
+  if (first != nullptr)
+    return fmt::format("{}OTHERS**, {} are as predicted. First other: {}, {}.", head, counts,
+                       first->at("case").get<std::string>(), first->at("first").get<std::string>());
+  if (compared == 0) return head + "not compared**, for reasons by case.";
+  return fmt::format("{}as predicted**, {}.", head, counts);
+}
 
 std::string markdown(const Json& report) {
   std::string out;
@@ -169,17 +225,22 @@ std::string markdown(const Json& report) {
          peak.at("n").get<int>());
   else
     line(out, "Dense bf16 peak: not measured, there is no cuBLAS.");
-  line(out,
-       "\nWall time: what a caller of a forward waits, as a graph. Device time: that graph alone, "
-       "its copies from and to the host included, after reads that empty the caches. Host: "
-       "wall less device (whose caches were emptied, so it is low where a model fits the L2). "
-       "Medians with the 95 % interval of the median. Floor: bytes of weights "
-       "and of the context's keys and values / copy bandwidth; its share is of the device time. "
-       "T(n)/T(1) is the cost curve a method with n rows a step pays. Times by kernel: launch by "
-       "launch after reads that hide the host, each with the two events around it: {:.1f} us of "
-       "every launch are theirs.",
-       number(report, "empty_span_us"));
-  for (const Json& s : report.at("shapes")) shape(out, s, peak);
+  predicted_bits(out, report.at("predicted_bits"));
+  line(
+      out,
+      "\nWall time: what a caller of a forward waits, as a graph. Device time: that graph alone, "
+      "its copies from and to the host included, after reads that empty the caches. Host: "
+      "wall less device (whose caches were emptied, so it is low where a model fits the L2). "
+      "Medians with the 95 % interval of the median. Floor: bytes of weights "
+      "and of the context's keys and values / copy bandwidth; its share is of the device time. "
+      "T(n)/T(1) is the cost curve a method with n rows a step pays. Times by kernel: launch by "
+      "launch after reads that hide the host, each with the two events around it: {:.1f} us of "
+      "every launch are theirs. Expected: what a model of bytes, instructions and round trips says "
+      "of {} multiprocessors at {:.2f} GHz, the read bandwidth and the dense peak above "
+      "(tests/gpu/report/expected_times.h): a prediction, not a goal.",
+      number(report, "empty_span_us"), report.at("expected_for").at("multiprocessors").get<int>(),
+      number(report.at("expected_for"), "ghz"));
+  for (const Json& s : report.at("shapes")) shape(out, s, peak, number(report, "empty_span_us"));
   if (!report.at("not_measured").empty()) {
     line(out, "\n## Not measured\n");
     for (const Json& n : report.at("not_measured"))

@@ -306,6 +306,25 @@ Json profile(Session& s, int n, const Workload& w, const Copies& copies) {
           {"kernels", kernels}};
 }
 
+// Launches of a step's products within its layers, by kernel: of one that wants states, not logits.
+Json layer_products(const std::shared_ptr<const Model>& model, const Workload& w, int rows) {
+  struct Names final : cuda::LaunchObserver {
+    void before(const char* kernel, cudaStream_t) override { ++launches[kernel]; }
+    void after(const char*, cudaStream_t) override {}
+    std::map<std::string, int> launches;
+  };
+  const auto s = open(model, w, false);
+  std::vector<Row> tree = tree_of(*s, rows, true);
+  for (Row& r : tree) r.logits = false, r.hidden = true;
+  Names names;
+  {
+    const Watching watching(names);
+    (void)s->forward({.rows = tree});
+  }
+  return {{"narrow_product", names.launches["narrow_product"]},
+          {"wide_product", names.launches["wide_product"]}};
+}
+
 }  // namespace
 
 Workload workload(bool tiny) {
@@ -447,8 +466,10 @@ void compare_bits(const std::shared_ptr<const Model>& model, const Workload& w,
       }
     }
   }
-  result["bit_identity"] = {
-      {"rows_of_a_step", w.bit_rows}, {"compared", compared}, {"equal", equal}};
+  result["bit_identity"] = {{"rows_of_a_step", w.bit_rows},
+                            {"compared", compared},
+                            {"equal", equal},
+                            {"layer_products", layer_products(model, w, w.bit_rows)}};
 }
 
 }  // namespace evalrun::engine::gpu_report

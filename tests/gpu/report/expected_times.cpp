@@ -1,0 +1,223 @@
+#include "tests/gpu/report/expected_times.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/cuda/kernels/products.h"
+#include "tests/gpu/report/shapes.h"
+
+namespace evalrun::engine::gpu_report {
+namespace {
+
+constexpr double kL2Cycles = 280, kDramCycles = 700, kSerialCycles = 4;
+constexpr double kIssueSlots = 4 * 0.75;  // of a multiprocessor
+constexpr double kMmaShare = 0.6;
+constexpr double kStartUs = 1, kOverlappedStartUs = 0.3;
+
+// The way of one warp through a kernel, without the loop over its bytes.
+struct Way {
+  double before = 0, after = 0;           // instructions, by its wait for the kernel before
+  int dram_before = 0, dram = 0, l2 = 0;  // dependent trips to memory
+  int resident = 1;                       // thread blocks that share a multiprocessor
+};
+
+double ceil_of(double a, double b) { return std::ceil(a / b); }
+
+ExpectedKernel launch_of(const char* kernel, const char* what, int launches, double blocks,
+                         const Way& way, double bytes, double instructions, double flops,
+                         const GpuFacts& gpu) {
+  ExpectedKernel k{kernel, what, launches, bytes, instructions, flops, 0, 0, ""};
+  const double cycles_per_us = gpu.ghz * 1e3, sms = gpu.multiprocessors;
+  const double by_bytes = bytes / gpu.read_bytes_per_s * 1e6,
+               by_instructions = instructions / (sms * kIssueSlots) / cycles_per_us,
+               by_tensor_cores =
+                   gpu.flops_per_s > 0 ? flops / (kMmaShare * gpu.flops_per_s) * 1e6 : 0;
+  const double work = std::max({by_bytes, by_instructions, by_tensor_cores});
+  k.bound = work == by_bytes ? "bytes" : work == by_instructions ? "instructions" : "tensor cores";
+  // Of the first blocks alone what comes before the wait is hidden by the kernel before.
+  const double waves = blocks / (sms * way.resident), times = std::max(1.0, waves / way.resident);
+  const double before = kSerialCycles * way.before + kDramCycles * way.dram_before;
+  const double after = kSerialCycles * way.after + kDramCycles * way.dram + kL2Cycles * way.l2;
+  k.alone_us = kStartUs + times * (before + after) / cycles_per_us + work;
+  k.in_graph_us =
+      gpu.overlaps ? kOverlappedStartUs + (times * (before + after) - before) / cycles_per_us + work
+                   : k.alone_us;
+  return k;
+}
+
+// Warp instructions for 32 inputs of 16 outputs, by fragments of eight rows.
+double loop_instructions(WeightStorage storage, bool across, int fragments) {
+  using enum WeightStorage;
+  const auto of = [&](double one, double two, double four, double eight) {
+    return fragments <= 1 ? one : fragments <= 2 ? two : fragments <= 4 ? four : eight;
+  };
+  switch (storage) {
+    case kBf16:
+      return across ? of(0, 52.75, 74.25, 120.75) : of(51, 65.5, 88, 0);
+    case kInt8Channel:
+      return across ? of(0, 72.5, 75.5, 0) : of(64, 73, 85, 0);
+    case kInt8Group:
+      return across ? of(0, 88.5, 97.5, 140) : of(73.75, 86.25, 106.25, 0);
+    default:  // q4, whatever its offsets
+      return across ? of(0, 111, 121.5, 0) : of(63, 80.5, 114.5, 0);
+  }
+}
+
+Way narrow_way(WeightStorage storage, int fragments) {
+  const bool bf16 = storage == WeightStorage::kBf16;
+  return {.before = bf16 ? 226.0 : 170.0,
+          .after = fragments <= 1   ? 220.0
+                   : fragments <= 2 ? 260.0
+                                    : 490.0,
+          .dram_before = 1,  // the first weights
+          .l2 = 2,           // inputs; what is added to
+          .resident = fragments > 1 ? 2
+                      : bf16        ? 3
+                                    : 4};
+}
+// A quarter of the blocks, the last of their places, finish: 800 instructions for two fragments.
+Way wide_way(WeightStorage storage, int fragments) {
+  const bool bf16 = storage == WeightStorage::kBf16;
+  return {.before = bf16 ? 409.0 : 220.0,
+          .after = (bf16 ? 690.0 : 400.0) + 800.0 / 4 * fragments / 2,
+          .dram_before = 1,
+          .l2 = 4,  // inputs, quarters written, the counter, quarters read
+          .resident = bf16 ? 1 : 2};
+}
+
+ExpectedKernel product(const char* what, int launches, WeightStorage storage, int out, int in,
+                       int rows, double result_bytes, const GpuFacts& gpu) {
+  const int tiles = (out + 15) / 16, blocks = (in + 31) / 32;
+  const cuda::ProductGeometry g = cuda::product_geometry(storage, tiles, blocks, rows);
+  const int fragments = g.tile_rows / 8;
+  const double row_tiles = ceil_of(rows, g.tile_rows);
+  const double tile_blocks = static_cast<double>(tiles) * blocks;
+  // Weights once: thread blocks of other rows stand beside each other and find them in the L2.
+  double bytes = static_cast<double>(WeightMatrix::bytes_for(storage, out, in)) + 2.0 * rows * in +
+                 result_bytes * rows * out;
+  if (g.across) bytes += 2.0 * cuda::kQuarters * sizeof(float) * rows * out;
+  return launch_of(g.across ? "wide_product" : "narrow_product", what, launches,
+                   static_cast<double>(g.grid_x) * g.grid_y * g.grid_z,
+                   g.across ? wide_way(storage, fragments) : narrow_way(storage, fragments), bytes,
+                   tile_blocks * row_tiles * loop_instructions(storage, g.across, fragments),
+                   2.0 * 16 * 32 * 8 * tile_blocks * row_tiles * fragments, gpu);
+}
+
+}  // namespace
+
+std::vector<GpuFacts> known_gpus() {
+  return {{"H200", 132, 1.98, 4.48e12, 780e12, true},
+          {"H100 SXM", 132, 1.98, 0.93 * 3.35e12, 989e12, true},
+          {"A100 SXM 80 GB", 108, 1.41, 0.93 * 2.04e12, 312e12, false}};
+}
+
+double ExpectedStep::alone_us() const {
+  double us = 0;
+  for (const ExpectedKernel& k : kernels) us += k.launches * k.alone_us;
+  return us;
+}
+double ExpectedStep::in_graph_us() const {
+  double us = 0;
+  for (const ExpectedKernel& k : kernels) us += k.launches * k.in_graph_us;
+  return us;
+}
+double ExpectedStep::alone_us(std::string_view kernel) const {
+  double us = 0;
+  for (const ExpectedKernel& k : kernels)
+    if (k.kernel == kernel) us += k.launches * k.alone_us;
+  return us;
+}
+
+ExpectedStep expected_step(const ModelConfig& c, WeightFormat format, int rows, int context,
+                           const GpuFacts& gpu) {
+  ExpectedStep step;
+  const WeightFormatSpec& spec = spec_of(format);
+  if (spec.layers == WeightStorage::kF32) return step;
+  auto& k = step.kernels;
+  const int layers = c.n_layers, qkv = c.q_dim() + 2 * c.kv_dim();
+  const auto small = [&](const char* kernel, const char* what, int launches, double blocks,
+                         double warps, const Way& way, double bytes) {
+    k.push_back(launch_of(kernel, what, launches, blocks, way, bytes,
+                          blocks * warps * (way.before + way.after), 0, gpu));
+  };
+  const double n = rows, wide = c.d_model;
+  small("embed", "token rows", 1, n * ceil_of(wide, 1024), 8,
+        {.after = 300, .dram = 2, .resident = 8}, 6 * n * wide);
+  const Way norm = wide <= 1024   ? Way{.before = 25, .after = 276, .dram_before = 1, .l2 = 1}
+                   : wide <= 4096 ? Way{.before = 80, .after = 534, .dram_before = 1, .l2 = 1}
+                                  : Way{.before = 153, .after = 873, .dram_before = 1, .l2 = 1};
+  small("norm", "norms", 2 * layers + 1, n, 8, norm, 4 * wide + 6 * n * wide);
+  k.push_back(product("q, k and v", layers, spec.layers, qkv, c.d_model, rows, 4, gpu));
+  const double heads = c.n_heads, kv_heads = c.n_kv_heads, dim = c.head_dim;
+  small("rotate", "rotary embedding", layers, n * (heads + 2 * kv_heads), 2,
+        {.after = 300, .dram = 1, .l2 = 2, .resident = 16}, 6 * n * qkv);
+  // An item is a chunk of 128 keys with 16 queries that share a head of keys, or a row's own keys.
+  const double chunks = ceil_of(context, 128), tiles = ceil_of(n * heads / kv_heads, 16);
+  const double items = chunks * tiles + n, slots = chunks + 1;
+  const double segment = dim <= 32 ? 900 : dim <= 64 ? 1100 : dim <= 128 ? 1600 : 2100;
+  const double partial = n * heads * slots * (dim + 2) * 4;
+  k.push_back(launch_of("attend_chunk", "chunks of keys", layers, items * kv_heads,
+                        {.after = segment, .dram = 2, .l2 = 3, .resident = 3},
+                        4 * context * kv_heads * dim + partial,
+                        kv_heads * (4 * chunks * tiles + n) * segment,
+                        4 * 16.0 * 128 * dim * chunks * tiles * kv_heads, gpu));
+  small("merge_chunks", "chunks to rows", layers, n * heads, std::max(1.0, dim / 64),
+        {.after = 600, .l2 = 3, .resident = 16}, partial + 2 * n * heads * dim);
+  k.push_back(product("o", layers, spec.layers, c.d_model, c.q_dim(), rows, 8, gpu));
+  k.push_back(product("gate and up", layers, spec.layers, 2 * c.d_ffn, c.d_model, rows, 1, gpu));
+  k.push_back(product("down", layers, spec.layers, c.d_model, c.d_ffn, rows, 8, gpu));
+  k.push_back(product("head", 1, spec.head, c.n_logits(), c.d_model, rows, 4, gpu));
+  const double groups = n * ceil_of(c.n_logits(), 2048);
+  small("best_of_groups", "likeliest tokens", 1, groups, 8, {.after = 396, .l2 = 2, .resident = 4},
+        4 * n * c.n_logits());
+  small("best_of_found", "likeliest tokens", 1, n, 8, {.after = 418, .l2 = 2}, 0);
+  return step;
+}
+
+std::string expected_tables() {
+  const std::vector<GpuFacts> gpus = known_gpus();
+  std::string out = "| step, context 512 |";
+  for (const GpuFacts& gpu : gpus) out += fmt::format(" {} |", gpu.name);
+  out += "\n|---|";
+  for (size_t i = 0; i < gpus.size(); ++i) out += "--:|";
+  out += '\n';
+  for (const Shape& shape : planned_shapes()) {
+    if (shape.config.name == "Llama-3-8B") continue;
+    for (const int rows : {1, 16, 64}) {
+      out += fmt::format("| {}, {} row{} |", shape.name, rows, rows == 1 ? "" : "s");
+      for (const GpuFacts& gpu : gpus)
+        out += fmt::format(
+            " {:.2f} ms |",
+            expected_step(shape.config, shape.format, rows, 512, gpu).in_graph_us() / 1e3);
+      out += '\n';
+    }
+  }
+  out += "\n| Llama-2-7B, H200, us a launch |";
+  const std::vector<Shape> shapes = planned_shapes();
+  std::vector<ExpectedStep> steps;
+  for (const Shape& shape : shapes)
+    for (const int rows : {1, 64})
+      if (shape.config.name == "Llama-2-7B") {
+        out += fmt::format(" {}, {} row{} |", engine::name_of(shape.format), rows,
+                           rows == 1 ? "" : "s");
+        steps.push_back(expected_step(shape.config, shape.format, rows, 512, gpus[0]));
+      }
+  out += "\n|---|";
+  for (size_t i = 0; i < steps.size(); ++i) out += "--:|";
+  out += '\n';
+  for (size_t i = 0; i < steps[0].kernels.size(); ++i) {
+    const ExpectedKernel& first = steps[0].kernels[i];
+    out += fmt::format("| {} ({}) |", first.what, first.launches);
+    for (const ExpectedStep& step : steps)
+      out += fmt::format(" {:.1f}{} |", step.kernels[i].alone_us,
+                         step.kernels[i].bound == "bytes"          ? ""
+                         : step.kernels[i].bound == "instructions" ? " i"
+                                                                   : " t");
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace evalrun::engine::gpu_report

@@ -1,0 +1,63 @@
+// Times that kernels are expected to take on a GPU, from what they do: a prediction, to stand
+// beside what is measured. Its numbers were not fitted to measured times of kernels; its form was
+// chosen with those of an H200 at hand.
+//
+// A launch takes
+//   start + alone + work
+// - work: the largest of three times. Bytes by the read bandwidth: weights, keys and values once,
+//   and what is written to be read again. Instructions of all warps at three of four issue slots.
+//   Operations of the tensor cores at 60 % of the dense peak, which mma.sync is assumed to have.
+// - alone: what a thread block does before and after its bytes flow, which nothing hides when it
+//   has its multiprocessor to itself: its instructions, one after the other, at four cycles each,
+//   and its dependent trips to memory, 280 cycles to the L2 and 700 to the DRAM. Once, or, where
+//   blocks follow each other: waves / blocks that share a multiprocessor.
+// - start: 1 us for a launch; 0.3 us within a graph whose launches overlap, and then what comes
+//   before the kernel's wait (engine/cuda/kernels/device_code.h) is not counted either.
+// Instructions are counted in the machine code of sm_90a (nvcc 13.0, 2026-11-28), trips in the
+// source. 280, 700, four cycles, 60 %, three of four slots, 1 and 0.3 us are assumptions.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/model/config.h"
+#include "engine/model/weight_matrix.h"
+
+namespace evalrun::engine::gpu_report {
+
+struct GpuFacts {
+  std::string name;
+  int multiprocessors = 0;
+  double ghz = 0;               // of the multiprocessors
+  double read_bytes_per_s = 0;  // by a kernel that only reads
+  double flops_per_s = 0;       // dense bfloat16; 0: not known
+  bool overlaps = false;        // a launch may begin while the one before it ends
+};
+// H200 with the bandwidth and the peak that were measured on one, others with their vendors' peak
+// and 93 % of their vendors' bandwidth, which is what the H200 reached of its own.
+std::vector<GpuFacts> known_gpus();
+
+struct ExpectedKernel {
+  std::string kernel, what;                       // "narrow_product", "gate and up"
+  int launches = 0;                               // of a step
+  double bytes = 0, instructions = 0, flops = 0;  // of a launch; instructions by warps
+  double alone_us = 0;                            // a launch by itself
+  double in_graph_us = 0;                         // what it adds to a step that runs as a graph
+  std::string_view bound;  // what its work is: "bytes", "instructions" or "tensor cores"
+};
+struct ExpectedStep {
+  std::vector<ExpectedKernel> kernels;
+  double alone_us() const;  // all launches
+  double in_graph_us() const;
+  double alone_us(std::string_view kernel) const;  // those of this name
+};
+// A tree of `rows` after `context` tokens that asks for its likeliest tokens. Empty for weights in
+// float32, of which nothing is predicted.
+ExpectedStep expected_step(const ModelConfig& config, WeightFormat format, int rows, int context,
+                           const GpuFacts& gpu);
+
+// Steps of published shapes on the known GPUs, and the kernels of one layer: Markdown, as in
+// docs/performance.md.
+std::string expected_tables();
+
+}  // namespace evalrun::engine::gpu_report
