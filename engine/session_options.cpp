@@ -74,16 +74,6 @@ void check_pool(const SessionOptions& o) {
 
 }  // namespace
 
-bool has_k_kernels(const std::string& device) { return !is_gpu(device); }
-
-void check_weights(const std::string& device, WeightFormat format) {
-  if (format == WeightFormat::kStored && !has_k_kernels(device))
-    throw base::usage_error(
-        fmt::format("--dtype {} is not for device '{}': it has no kernels for K-quants",
-                    name_of(format), device),
-        "leave --dtype out, which makes int8 of them, or choose q4, bf16 or f32");
-}
-
 SessionOptions resolve_engine(SessionOptions o, const cuda::DeviceList& gpus) {
   return o.device == "cpu" ? resolve_cpu(std::move(o)) : resolve_gpu(std::move(o), gpus);
 }
@@ -96,7 +86,6 @@ SessionOptions resolve_engine(SessionOptions o) {
 SessionOptions resolve_options(SessionOptions options, WeightFormat format,
                                const cuda::DeviceList& gpus) {
   SessionOptions o = resolve_engine(std::move(options), gpus);
-  check_weights(o.device, format);
   const std::string usual = default_kv_dtype(format);
   if (o.kv_dtype.empty()) o.kv_dtype = usual;
   if (!contains(kv_dtypes(), o.kv_dtype))

@@ -41,11 +41,6 @@ struct SessionOptions {
   const cpu::Places* places = nullptr;
 };
 
-// Whether a device multiplies with K-quants (engine/formats/k_quants.h) as they are stored.
-bool has_k_kernels(const std::string& device);
-// Refuses a format of weights that the device cannot compute with.
-void check_weights(const std::string& device, WeightFormat format);
-
 // Device, path and threads, the same for sessions of any model. On the CPU `isa` becomes the best
 // path and `n_threads` the cores allowed. On a GPU `device` becomes "cuda:N", `isa` its
 // architecture ("sm_90"), and `n_threads` 1: one thread feeds it. The one with a list is for tests.

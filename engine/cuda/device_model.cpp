@@ -4,6 +4,7 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/cuda/dense.h"
 
 namespace evalrun::engine::cuda {
 
@@ -16,15 +17,14 @@ size_t DeviceModel::add(std::span<const float> values) {
 std::optional<size_t> DeviceModel::add_if(const std::vector<float>& values) {
   return values.empty() ? std::nullopt : std::optional(add(values));
 }
-std::optional<size_t> DeviceModel::add_bias(const DeviceMatrix& m,
-                                            std::initializer_list<const std::vector<float>*> parts,
-                                            Joint joint) {
+std::optional<size_t> DeviceModel::add_bias(
+    const JointMatrix& m, std::initializer_list<const std::vector<float>*> parts) {
   std::vector<float> all(static_cast<size_t>(m.outputs()));
   bool any = false;
   size_t i = 0;
   for (const std::vector<float>* part : parts) {
     for (size_t j = 0; j < part->size(); ++j) {
-      const size_t to = joint == Joint::kTurns ? j / 8 * kTile + j % 8 : j;
+      const size_t to = m.joint() == Joint::kTurns ? j / 8 * kTile + j % 8 : j;
       all[static_cast<size_t>(m.part(i)) + to] = (*part)[j];
     }
     any = any || !part->empty();
@@ -33,10 +33,16 @@ std::optional<size_t> DeviceModel::add_bias(const DeviceMatrix& m,
   return any ? std::optional(add(all)) : std::nullopt;
 }
 
+void DeviceModel::look_at(const JointMatrix& m) {
+  widest_ = std::max(widest_, m.outputs());
+  for (const JointMatrix::Piece& piece : m.pieces()) {
+    if (std::ranges::find(storages_, piece.matrix->storage()) == storages_.end())
+      storages_.push_back(piece.matrix->storage());
+    most_unpacked_ = std::max(most_unpacked_, Dense::unpacked_bytes(piece.matrix->ref()));
+  }
+}
+
 DeviceModel::DeviceModel(const Model& model, int device, int max_tokens, cudaStream_t stream) {
-  const auto get = [&](std::initializer_list<const WeightMatrix*> parts, Joint joint) {
-    return MatrixStore::get(device, {parts.begin(), parts.size()}, joint, stream);
-  };
   // Addresses are known once all vectors are: places first.
   std::vector<std::pair<const float**, size_t>> places;
   const auto place = [&](const float*& pointer, std::optional<size_t> at) {
@@ -48,24 +54,27 @@ DeviceModel::DeviceModel(const Model& model, int device, int max_tokens, cudaStr
   for (int l = 0; l < n_layers; ++l) {
     const LayerWeights& w = model.layer(l);
     DeviceLayer& layer = layers_[static_cast<size_t>(l)];
-    layer.qkv = get({&w.q, &w.k, &w.v}, Joint::kBehind);
-    layer.o = get({&w.o}, Joint::kBehind);
-    layer.gate_up = get({&w.gate, &w.up}, Joint::kTurns);
-    layer.down = get({&w.down}, Joint::kBehind);
-    widest_ = std::max({widest_, layer.qkv->outputs(), layer.o->outputs(), layer.gate_up->outputs(),
-                        layer.down->outputs()});
+    const auto join = [&](std::initializer_list<const WeightMatrix*> parts, Joint joint) {
+      JointMatrix m(device, {parts.begin(), parts.size()}, joint, stream);
+      look_at(m);
+      return m;
+    };
+    layer.qkv = join({&w.q, &w.k, &w.v}, Joint::kBehind);
+    layer.o = join({&w.o}, Joint::kBehind);
+    layer.gate_up = join({&w.gate, &w.up}, Joint::kTurns);
+    layer.down = join({&w.down}, Joint::kBehind);
     place(layer.attn_norm, add_if(w.attn_norm));
     place(layer.embed_norm, add_if(w.embed_norm));
     place(layer.q_norm, add_if(w.q_norm));
     place(layer.k_norm, add_if(w.k_norm));
     place(layer.ffn_norm, add_if(w.ffn_norm));
-    place(layer.qkv_bias, add_bias(*layer.qkv, {&w.q_bias, &w.k_bias, &w.v_bias}, Joint::kBehind));
-    place(layer.o_bias, add_bias(*layer.o, {&w.o_bias}, Joint::kBehind));
-    place(layer.gate_up_bias, add_bias(*layer.gate_up, {&w.gate_bias, &w.up_bias}, Joint::kTurns));
-    place(layer.down_bias, add_bias(*layer.down, {&w.down_bias}, Joint::kBehind));
+    place(layer.qkv_bias, add_bias(layer.qkv, {&w.q_bias, &w.k_bias, &w.v_bias}));
+    place(layer.o_bias, add_bias(layer.o, {&w.o_bias}));
+    place(layer.gate_up_bias, add_bias(layer.gate_up, {&w.gate_bias, &w.up_bias}));
+    place(layer.down_bias, add_bias(layer.down, {&w.down_bias}));
   }
-  head_ = get({&model.head()}, Joint::kBehind);
-  embedding_ = get({&model.embedding()}, Joint::kBehind);
+  head_ = MatrixStore::get(device, model.head(), stream);
+  embedding_ = MatrixStore::get(device, model.embedding(), stream);
   place(final_norm_, add_if(model.final_norm()));
   const RopeTable rope = make_rope_table(model.config(), max_tokens);
   place(cos_, add(rope.cos));
@@ -79,20 +88,24 @@ DeviceModel::DeviceModel(const Model& model, int device, int max_tokens, cudaStr
 size_t DeviceModel::missing_bytes(const Model& model, int device) {
   size_t missing = 0, largest = 0;
   std::set<const void*> seen;  // layers may be one object several times over
-  const auto need = [&](std::initializer_list<const WeightMatrix*> parts) {
-    if (!seen.insert((*parts.begin())->bytes().data()).second) return;
-    const size_t bytes = MatrixStore::missing(device, {parts.begin(), parts.size()});
-    missing += bytes;
-    size_t raw = 0;
-    for (const WeightMatrix* w : parts)
-      raw += WeightMatrix::bytes_for(with_offsets(w->storage()), w->out(), w->in());
-    if (bytes > 0) largest = std::max(largest, raw);
+  const auto need = [&](std::initializer_list<const WeightMatrix*> parts,
+                        Joint joint = Joint::kBehind) {
+    for (const JointMatrix::Parts& piece :
+         JointMatrix::pieces_of({parts.begin(), parts.size()}, joint)) {
+      if (!seen.insert(piece[0]->bytes().data()).second) continue;
+      const size_t bytes = MatrixStore::missing(device, piece);
+      missing += bytes;
+      size_t raw = 0;
+      for (const WeightMatrix* w : piece)
+        raw += WeightMatrix::bytes_for(with_offsets(w->storage()), w->out(), w->in());
+      if (bytes > 0) largest = std::max(largest, raw);
+    }
   };
   for (int l = 0; l < model.config().n_layers; ++l) {
     const LayerWeights& w = model.layer(l);
     need({&w.q, &w.k, &w.v});
     need({&w.o});
-    need({&w.gate, &w.up});
+    need({&w.gate, &w.up}, Joint::kTurns);
     need({&w.down});
   }
   need({&model.head()});

@@ -18,7 +18,7 @@ namespace evalrun::engine::cuda {
 using MatrixPtr = std::shared_ptr<const DeviceMatrix>;
 
 struct DeviceLayer {
-  MatrixPtr qkv, o, gate_up, down;  // gate and up in turns
+  JointMatrix qkv, o, gate_up, down;  // gate and up in turns, where they are one
   // Float32 in device memory; nullptr where the model has none. Biases are in the order of the
   // matrix's outputs, padding included.
   const float *attn_norm, *embed_norm, *q_norm, *k_norm, *ffn_norm;
@@ -33,7 +33,11 @@ class DeviceModel {
   std::span<const DeviceLayer> layers() const { return layers_; }
   const DeviceMatrix& head() const { return *head_; }
   const DeviceMatrix& embedding() const { return *embedding_; }
-  int widest() const { return widest_; }  // outputs of the layers' widest matrix, padding included
+  // Of the layers' matrices: most outputs, padding included; storages; bytes of the largest that a
+  // dense library has to be given unpacked.
+  int widest() const { return widest_; }
+  const std::vector<WeightStorage>& storages() const { return storages_; }
+  size_t most_unpacked() const { return most_unpacked_; }
   const float* final_norm() const { return final_norm_; }
   const float* cos() const { return cos_; }  // [max_tokens][head_dim / 2]
   const float* sin() const { return sin_; }
@@ -45,13 +49,15 @@ class DeviceModel {
   // All vectors, in sequence.
   size_t add(std::span<const float> values);
   std::optional<size_t> add_if(const std::vector<float>& values);
-  std::optional<size_t> add_bias(const DeviceMatrix& m,
-                                 std::initializer_list<const std::vector<float>*> parts,
-                                 Joint joint);
+  std::optional<size_t> add_bias(const JointMatrix& m,
+                                 std::initializer_list<const std::vector<float>*> parts);
+  void look_at(const JointMatrix& m);
 
   std::vector<DeviceLayer> layers_;
   MatrixPtr head_, embedding_;
   int widest_ = 0;
+  std::vector<WeightStorage> storages_;
+  size_t most_unpacked_ = 0;
   const float *final_norm_ = nullptr, *cos_ = nullptr, *sin_ = nullptr;
   std::vector<float> host_;
   DeviceBuffer vectors_;

@@ -65,7 +65,7 @@ void LayerQueue::keep_residual(int l) {
 void LayerQueue::attention_block(int l) {
   const ModelConfig& c = session_.c;
   const DeviceLayer& w = session_.weights.layer(l);
-  const InputRows in = input_of(*w.qkv);
+  const InputRows in = input_of(w.qkv);
   if (c.paired_input && w.embed_norm != nullptr) {
     norm(w.embed_norm, b_.e.as<float>(), in, 0);
     norm(w.attn_norm, b_.x.as<float>(), in, c.d_model);
@@ -74,9 +74,9 @@ void LayerQueue::attention_block(int l) {
   }
   session_.mark(&PhaseTimes::norms);
   const bool plain = step_->low_rank == nullptr;
-  product_to_sums(*w.qkv, in, plain ? w.qkv_bias : nullptr);
+  product_to_sums(w.qkv, in, plain ? w.qkv_bias : nullptr);
   if (!plain)
-    update_rows(update_of(l, DeviceLowRank::kQkv, in, *w.qkv, w.qkv_bias), step_->shape().rows,
+    update_rows(update_of(l, DeviceLowRank::kQkv, in, w.qkv, w.qkv_bias), step_->shape().rows,
                 session_.stream());
   session_.mark(&PhaseTimes::weights);
   rotate(l);
@@ -84,7 +84,7 @@ void LayerQueue::attention_block(int l) {
   if (ends_at(l)) return;
   attend(l);
   session_.mark(&PhaseTimes::attention);
-  product_to_residual(*w.o, b_.o_in, l, DeviceLowRank::kO, w.o_bias);
+  product_to_residual(w.o, b_.o_in, l, DeviceLowRank::kO, w.o_bias);
   session_.mark(&PhaseTimes::weights);
 }
 
@@ -95,8 +95,8 @@ void LayerQueue::rotate(int l) {
   const StepShape& s = step_->shape();
   RotateJob job;
   job.header = header_, job.rows = rows_;
-  job.y = b_.sums.as<float>(), job.ldy = w.qkv->outputs();
-  job.q_at = w.qkv->part(0), job.k_at = w.qkv->part(1), job.v_at = w.qkv->part(2);
+  job.y = b_.sums.as<float>(), job.ldy = w.qkv.outputs();
+  job.q_at = w.qkv.part(0), job.k_at = w.qkv.part(1), job.v_at = w.qkv.part(2);
   job.q_norm = w.q_norm, job.k_norm = w.k_norm;
   job.eps = c.norm_eps;
   job.cos = session_.weights.cos(), job.sin = session_.weights.sin();
@@ -132,21 +132,23 @@ void LayerQueue::attend(int l) {
 void LayerQueue::mlp_block(int l) {
   const ModelConfig& c = session_.c;
   const DeviceLayer& w = session_.weights.layer(l);
-  const InputRows in = input_of(*w.gate_up);
+  const InputRows in = input_of(w.gate_up);
   norm(w.ffn_norm, b_.x.as<float>(), in, 0);
   session_.mark(&PhaseTimes::norms);
-  if (step_->low_rank == nullptr) {
+  if (step_->low_rank == nullptr && w.gate_up.is_one()) {
     Epilogue e;
     e.activated = b_.down_in.data, e.ldy = b_.down_in.stride, e.outputs = c.d_ffn;
     e.bias = w.gate_up_bias;
-    product(*w.gate_up, in, e);
+    product(w.gate_up.first(), in, e);
   } else {
-    product_to_sums(*w.gate_up, in, nullptr);
-    UpdateJob job = update_of(l, DeviceLowRank::kGateUp, in, *w.gate_up, w.gate_up_bias);
+    // Gate and up of two storages lie behind each other: what follows their sums finds both.
+    product_to_sums(w.gate_up, in, nullptr);
+    UpdateJob job = update_of(l, DeviceLowRank::kGateUp, in, w.gate_up, w.gate_up_bias);
     job.joint = Joint::kTurns, job.activated = b_.down_in, job.width = c.d_ffn;
+    if (!w.gate_up.is_one()) job.up_at = w.gate_up.part(1);
     update_rows(job, step_->shape().rows, session_.stream());
   }
-  product_to_residual(*w.down, b_.down_in, l, DeviceLowRank::kDown, w.down_bias);
+  product_to_residual(w.down, b_.down_in, l, DeviceLowRank::kDown, w.down_bias);
   session_.mark(&PhaseTimes::weights);
 }
 
@@ -160,7 +162,7 @@ void LayerQueue::norm(const float* weights, const float* x, const InputRows& to,
 }
 
 // Inputs of a layer with the padding of this matrix's width.
-InputRows LayerQueue::input_of(const DeviceMatrix& m) const {
+InputRows LayerQueue::input_of(const JointMatrix& m) const {
   return {b_.layer_in.data, session_.bf16 ? m.padded_in() : m.in(), session_.bf16};
 }
 
@@ -179,21 +181,24 @@ void LayerQueue::product(const DeviceMatrix& m, const InputRows& in, const Epilo
     finish_sums({m.ref(), in.data, rows, e}, b_.dense_sums.as<float>(), session_.stream());
 }
 
-// sums = m in + bias, all outputs of the device matrix.
-void LayerQueue::product_to_sums(const DeviceMatrix& m, const InputRows& in, const float* bias) {
-  Epilogue e;
-  e.y = b_.sums.as<float>(), e.ldy = e.outputs = m.outputs(), e.bias = bias;
-  product(m, in, e);
+// sums = m in + bias, all outputs of the device's matrices.
+void LayerQueue::product_to_sums(const JointMatrix& m, const InputRows& in, const float* bias) {
+  for (const JointMatrix::Piece& piece : m.pieces()) {
+    Epilogue e;
+    e.y = b_.sums.as<float>() + piece.first, e.ldy = m.outputs();
+    e.outputs = piece.matrix->outputs(), e.bias = bias == nullptr ? nullptr : bias + piece.first;
+    product(*piece.matrix, in, e);
+  }
 }
 
 // x += m in + bias, with the low-rank update in between when there is one.
-void LayerQueue::product_to_residual(const DeviceMatrix& m, const InputRows& in, int l, int group,
+void LayerQueue::product_to_residual(const JointMatrix& m, const InputRows& in, int l, int group,
                                      const float* bias) {
   const int d = session_.c.d_model;
   if (step_->low_rank == nullptr) {
     Epilogue e;
     e.residual = b_.x.as<float>(), e.ldy = e.outputs = d, e.bias = bias;
-    return product(m, in, e);
+    return product(m.first(), in, e);
   }
   product_to_sums(m, in, nullptr);
   UpdateJob job = update_of(l, group, in, m, bias);
@@ -203,12 +208,13 @@ void LayerQueue::product_to_residual(const DeviceMatrix& m, const InputRows& in,
 
 // What makes of sums, the product m in without its bias, what it is with the low-rank updates;
 // queues the product with their A.
-UpdateJob LayerQueue::update_of(int l, int which, const InputRows& in, const DeviceMatrix& m,
+UpdateJob LayerQueue::update_of(int l, int which, const InputRows& in, const JointMatrix& m,
                                 const float* bias) {
   const int n = step_->shape().rows;
   UpdateJob job;
   job.rows = rows_, job.y = b_.sums.as<float>(), job.ldy = job.width = m.outputs();
   job.bias = bias;
+  if (step_->low_rank == nullptr) return job;
   const auto& group = step_->low_rank->layers[static_cast<size_t>(l)][static_cast<size_t>(which)];
   if (group.a == nullptr) return job;
   const DeviceMatrix& a = *group.a;

@@ -29,12 +29,12 @@ class LayerQueue {
   bool ends_at(int l) const { return step_->shape().kv_only && l == session_.c.n_layers - 1; }
 
   void norm(const float* weights, const float* x, const InputRows& to, int at);
-  InputRows input_of(const DeviceMatrix& m) const;
+  InputRows input_of(const JointMatrix& m) const;
   void product(const DeviceMatrix& m, const InputRows& in, const Epilogue& e);
-  void product_to_sums(const DeviceMatrix& m, const InputRows& in, const float* bias);
-  void product_to_residual(const DeviceMatrix& m, const InputRows& in, int l, int group,
+  void product_to_sums(const JointMatrix& m, const InputRows& in, const float* bias);
+  void product_to_residual(const JointMatrix& m, const InputRows& in, int l, int group,
                            const float* bias);
-  UpdateJob update_of(int l, int which, const InputRows& in, const DeviceMatrix& m,
+  UpdateJob update_of(int l, int which, const InputRows& in, const JointMatrix& m,
                       const float* bias);
 
   DeviceSession& session_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <span>
+#include <vector>
 
 #include "engine/backend.h"
 #include "engine/base/error.h"
@@ -94,9 +96,10 @@ size_t missing_bytes(const ModelConfig& c, const WeightFormatSpec& format) {
   return missing + largest;
 }
 
-MemoryPlan plan(const ModelConfig& c, WeightStorage storage, WeightStorage head,
+// `storages`: of the layers, as devices have them.
+MemoryPlan plan(const ModelConfig& c, std::span<const WeightStorage> storages, WeightStorage head,
                 const SessionOptions& o, int head_stride, size_t missing_weights) {
-  const bool bf16 = storage != WeightStorage::kF32;
+  const bool bf16 = storages[0] != WeightStorage::kF32;
   MemoryPlan plan;
   plan.weights = missing_weights + floats(o.max_tokens, c.head_dim);  // with rotary tables
   plan.caches = KvMemory::bytes_for(c, o.n_sequences, o.max_tokens, bf16, head_stride);
@@ -107,7 +110,10 @@ MemoryPlan plan(const ModelConfig& c, WeightStorage storage, WeightStorage head,
     return bf16 ? floats(n, padded_to(width, kBlock)) / 2 : floats(n, width);
   };
   const int qkv = padded_to(c.q_dim(), kTile) + 2 * padded_to(c.kv_dim(), kTile);
-  const int widest = std::max({qkv, padded_to(2 * c.d_ffn, kTile), padded_to(c.d_model, kTile)});
+  // Gate and up may be a matrix each where storages differ.
+  const int gate_up =
+      storages.size() > 1 ? 2 * padded_to(c.d_ffn, kTile) : padded_to(2 * c.d_ffn, kTile);
+  const int widest = std::max({qkv, gate_up, padded_to(c.d_model, kTile)});
   const int vocab = c.n_logits();
 
   size_t& b = plan.buffers;
@@ -121,7 +127,9 @@ MemoryPlan plan(const ModelConfig& c, WeightStorage storage, WeightStorage head,
     const auto g = product_geometry(of, padded_to(width, kTile) / kTile, kAnyBlocks, n);
     return g.workspace_bytes + g.counter_bytes;
   };
-  b += std::max(quarters(storage, widest, rows), quarters(head, vocab, kRows));
+  size_t most = quarters(head, vocab, kRows);
+  for (const WeightStorage s : storages) most = std::max(most, quarters(s, widest, rows));
+  b += most;
   b += 2 * floats(kRows, vocab) + inputs(kRows, c.d_model) + floats(kRows, c.d_model);
   b += (answer_workspace(shapes.answers) + static_cast<size_t>(kRows * shapes.answers.stride())) *
        sizeof(uint64_t);
@@ -137,7 +145,7 @@ MemoryPlan plan(const ModelConfig& c, WeightStorage storage, WeightStorage head,
        sizeof(float);
   // Prefill by cuBLAS: its sums, weights unpacked to bfloat16.
   b += Dense::kWorkspaceBytes + floats(rows, widest);
-  if (storage != WeightStorage::kBf16) {
+  if (storages.size() > 1 || storages[0] != WeightStorage::kBf16) {
     const auto unpacked = [](int outputs, int width) {
       return floats(padded_to(outputs, kTile), padded_to(width, kBlock)) / 2;
     };
@@ -152,14 +160,22 @@ MemoryPlan plan(const ModelConfig& c, WeightStorage storage, WeightStorage head,
 
 MemoryPlan plan_memory(const Model& model, const SessionOptions& o, int head_stride,
                        size_t missing_weights) {
-  return plan(model.config(), model.layer(0).q.storage(), model.head().storage(), o, head_stride,
+  std::vector<WeightStorage> storages;
+  for (int l = 0; l < model.config().n_layers; ++l) {
+    const LayerWeights& w = model.layer(l);
+    for (const WeightMatrix* m : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
+      if (const WeightStorage s = with_offsets(m->storage());
+          std::ranges::find(storages, s) == storages.end())
+        storages.push_back(s);
+  }
+  return plan(model.config(), storages, with_offsets(model.head().storage()), o, head_stride,
               missing_weights);
 }
 
 MemoryPlan plan_memory(const ModelConfig& c, WeightFormat format, const SessionOptions& o) {
   const WeightFormatSpec& spec = spec_of(format);
   const bool bf16 = spec.layers != WeightStorage::kF32;
-  return plan(c, spec.layers, spec.head, o, bf16 ? head_stride_for(c.head_dim) : c.head_dim,
+  return plan(c, {&spec.layers, 1}, spec.head, o, bf16 ? head_stride_for(c.head_dim) : c.head_dim,
               missing_bytes(c, spec));
 }
 

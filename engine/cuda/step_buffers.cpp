@@ -32,11 +32,7 @@ bool StepBuffers::make_room(const StepShape& s, const AnswerShape& answer_shape,
   ensure_floats(sums, n * widest);
   if (session_.dense_chunk(s)) {
     ensure_floats(dense_sums, n * widest);
-    const DeviceLayer& l = weights.layer(0);
-    size_t most = 0;
-    for (const DeviceMatrix* m : {&*l.qkv, &*l.o, &*l.gate_up, &*l.down})
-      most = std::max(most, Dense::unpacked_bytes(m->ref()));
-    ensure(unpacked, most);
+    ensure(unpacked, weights.most_unpacked());
   }
   const auto queries = static_cast<size_t>(c.n_heads) * static_cast<size_t>(session_.head_stride);
   ensure(q, n * queries * session_.value_bytes());
@@ -47,7 +43,8 @@ bool StepBuffers::make_room(const StepShape& s, const AnswerShape& answer_shape,
   }
   ensure_outputs(s, answer_shape);
   ensure_floats(residual_host, extras.residual_values);
-  ensure_workspace(weights.layer(0).o->storage(), weights.widest(), rows);
+  for (const WeightStorage s_of_layers : weights.storages())
+    ensure_workspace(s_of_layers, weights.widest(), rows);
   if (extras.low_rank != nullptr) ensure_low_rank(*extras.low_rank, rows);
   if (!s.direct &&
       session_.kv.room_for_rows(extras.kept + s.rows, extras.kept > 0, session_.stream()))

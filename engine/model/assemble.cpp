@@ -176,14 +176,14 @@ void run_task(const Task& task, const SourceModel& model, int head_dim) {
 }
 
 // What --dtype auto means for these files.
-WeightFormat resolve(WeightFormat format, bool may_store, const SourceModel& source,
+WeightFormat resolve(WeightFormat format, const SourceModel& source,
                      const std::vector<TensorSlot>& slots) {
   if (format != WeightFormat::kAuto) return format;
   const auto type_of = [&](const TensorSlot& s) { return source.tensors.at(s.name).dtype; };
   const auto is_k_layer = [&](const TensorSlot& s) {
     return s.role != Role::kEmbedding && s.role != Role::kHead && k_bits(type_of(s)) != 0;
   };
-  if (may_store && std::ranges::any_of(slots, is_k_layer)) return WeightFormat::kStored;
+  if (std::ranges::any_of(slots, is_k_layer)) return WeightFormat::kStored;
   for (const TensorSlot& s : slots)
     if (s.role == Role::kGate)
       return WeightMatrix::keeps_exactly(WeightStorage::kQ4Group, type_of(s)) ? WeightFormat::kQ4
@@ -307,7 +307,7 @@ void assemble(const SourceModel& source, const AssembleOptions& options, ModelPa
       tensor_error(tensor.file, name,
                    fmt::format("is not used by architecture '{}'", config.architecture),
                    "the model is not what its configuration says; results would be wrong");
-  parts.format = resolve(parts.format, options.auto_stored, source, slots);
+  parts.format = resolve(parts.format, source, slots);
   parts.stored_bits = bits_of_most(source, slots);
   const WeightFormatSpec& spec = spec_of(parts.format);
   const ArenaPlan plan = plan_arena(slots, spec, source, config.tied_head);

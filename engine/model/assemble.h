@@ -34,7 +34,6 @@ struct SourceModel {
 };
 
 struct AssembleOptions {
-  bool auto_stored = true;  // LoadOptions::auto_stored
   int n_threads = 1;
   std::function<std::string()> hash;  // makes ModelParts::hash; empty = not wanted
   bool use_cache = true;              // of converted weights (weight_cache.h); needs the hash

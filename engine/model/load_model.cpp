@@ -53,7 +53,6 @@ int allowed_cores() {
 
 AssembleOptions assemble_options(const LoadOptions& options, std::function<std::string()> hash) {
   AssembleOptions result;
-  result.auto_stored = options.auto_stored;
   result.n_threads = options.n_threads > 0 ? options.n_threads : allowed_cores();
   if (options.hash_weights) result.hash = std::move(hash);
   const char* off = std::getenv("EVALRUN_NO_WEIGHT_CACHE");

@@ -109,8 +109,7 @@ class Model {
 // Options of `load_model`.
 struct LoadOptions {
   WeightFormat format = WeightFormat::kF32;
-  bool auto_stored = true;  // kAuto may mean kStored; false for devices without K-quants
-  int n_threads = 0;        // 0 = all cores allowed
+  int n_threads = 0;  // 0 = all cores allowed
   bool need_tokenizer = true;
   std::string chat_template;  // a known name or a file with Jinja text; "" = the model's own
   bool hash_weights = true;   // false skips reading every byte for the SHA-256

@@ -65,7 +65,7 @@ static constexpr WeightStorage with_offsets(WeightStorage s) {
 }
 
 // What a user names. kAuto is resolved by the loader: kStored when a matrix of the file's layers is
-// a K-quant and the device can compute with it; q4 when they are stored in a 4-bit format that
+// a K-quant; q4 when they are stored in a 4-bit format that
 // kQ4Group keeps exactly; otherwise int8.
 enum class WeightFormat : uint8_t { kAuto, kF32, kBf16, kInt8, kInt8Fast, kQ4, kStored };
 

@@ -87,11 +87,7 @@ void add_dtype_option(CLI::App& app, Options& o) {
 }
 
 engine::LoadOptions load_options(const ModelOptions& o, const std::string& dtype) {
-  const std::string device = o.device.value_or(kDefaultDevice);
-  const engine::WeightFormat format = engine::weight_format_by_name(dtype);
-  engine::check_weights(device, format);  // before a model is read for seconds
-  return {.format = format,
-          .auto_stored = engine::has_k_kernels(device),
+  return {.format = engine::weight_format_by_name(dtype),
           .n_threads = o.threads.value_or(0),
           .chat_template = o.chat_template.value_or("")};
 }

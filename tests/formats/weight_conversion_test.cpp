@@ -94,11 +94,9 @@ TEST(Conversion, AutoKeepsKQuantsAndFourBitFilesAndRoundsOthersToEight) {
     const WeightFormat rounded =
         type == DType::kQ4_0 || type == DType::kQ4_1 ? WeightFormat::kQ4 : WeightFormat::kInt8;
     const bool is_k = type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kQ6_K;
-    LoadOptions options = in_format(WeightFormat::kAuto);
-    EXPECT_EQ(load_model(path, options)->format(), is_k ? WeightFormat::kStored : rounded)
+    EXPECT_EQ(load_model(path, in_format(WeightFormat::kAuto))->format(),
+              is_k ? WeightFormat::kStored : rounded)
         << dtype_name(type);
-    options.auto_stored = false;
-    EXPECT_EQ(load_model(path, options)->format(), rounded) << dtype_name(type);
   }
   // A head alone changes nothing: llama.cpp gives most files one in Q6_K.
   const std::string path =

@@ -18,6 +18,7 @@
 #include "engine/cuda/kernels/row_ops.h"
 #include "engine/cuda/runtime/devices.h"
 #include "tests/engine/random_models.h"
+#include "tests/formats/weight_models.h"
 #include "tests/gpu/device_memory.h"
 #include "tests/gpu/tensor_cores.h"
 #include "tests/sample.h"
@@ -29,12 +30,27 @@ using engine::testing::looks_at_accesses;
 using engine::testing::random_floats;
 using engine::testing::same_bits;
 
-constexpr WeightStorage kStorages[] = {WeightStorage::kF32, WeightStorage::kBf16,
+constexpr WeightStorage kStorages[] = {WeightStorage::kF32,         WeightStorage::kBf16,
                                        WeightStorage::kInt8Channel, WeightStorage::kInt8Group,
-                                       WeightStorage::kQ4Group};
+                                       WeightStorage::kQ4Group,     WeightStorage::kQ4K,
+                                       WeightStorage::kQ5K,         WeightStorage::kQ6K};
+
+// A width near `in` that the storage can have.
+int width_for(WeightStorage storage, int in) {
+  return k_bits(storage) == 0 ? in : padded_to(in, kKBlock);
+}
 
 WeightMatrix random_matrix(WeightStorage storage, int out, int in, uint64_t seed) {
   WeightMatrix w(storage, out, in);
+  if (const int bits = k_bits(storage); bits != 0) {
+    const DType type = bits == 4 ? DType::kQ4_K : bits == 5 ? DType::kQ5_K : DType::kQ6_K;
+    base::Rng rng(seed);
+    for (int o = 0; o < out; ++o) {
+      const std::string row = engine::testing::random_weights(type, in, rng);
+      w.set_row_exactly(o, type, {reinterpret_cast<const uint8_t*>(row.data()), row.size()});
+    }
+    return w;
+  }
   for (int o = 0; o < out; ++o) w.set_row(o, random_floats(in, seed + static_cast<uint64_t>(o)));
   return w;
 }
@@ -82,12 +98,21 @@ class Products : public ::testing::TestWithParam<Way> {
   const int usual_rows_ = narrow_rows();
 };
 
+// What is added to a weight's scaled code.
+float offset_of(const WeightMatrix& w, int o, int k) {
+  if (w.storage() == WeightStorage::kQ4Group) return w.group_offset(o, k / 32);
+  if (k_bits(w.storage()) == 0 || w.storage() == WeightStorage::kQ6K) return 0;
+  const KBlock block = w.k_block(o, k / kKBlock);
+  return -half_to_float(block.dmin) * static_cast<float>(block.min[static_cast<size_t>(k % kKBlock / 32)]);
+}
+
 TEST_P(Products, EqualTheDefinitionAtOddShapes) {
   const WeightStorage s = GetParam().storage;
-  for (const auto& [out, in] : tests::sample(
+  for (const auto& [out, any_in] : tests::sample(
            {std::pair{1, 1}, {16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}, {20, 2700}},
            looks_at_accesses() ? 2 : 3))
     for (const int rows : tests::sample({1, 3, 8, 9, 16, 17, 70}, looks_at_accesses() ? 3 : 4)) {
+      const int in = width_for(s, any_in);
       const WeightMatrix w = random_matrix(s, out, in, 5);
       const auto x = random_floats(rows * in, 77);
       const auto y = Product(w)(x, rows, {.outputs = out});
@@ -107,8 +132,7 @@ TEST_P(Products, EqualTheDefinitionAtOddShapes) {
                 static_cast<double>(w.at(o, k)) * rounded(row[static_cast<size_t>(k)]);
             sum += term, size += std::fabs(term);
             // Scaled codes and offsets are summed separately and cancel.
-            if (s == WeightStorage::kQ4Group)
-              size += std::fabs(w.group_offset(o, k / 32) * rounded(row[static_cast<size_t>(k)]));
+            size += std::fabs(offset_of(w, o, k) * rounded(row[static_cast<size_t>(k)]));
           }
           ASSERT_NEAR(got, sum, 2e-6 * size + 1e-30)
               << out << " x " << in << ", " << rows << " rows: row " << r << " output " << o;
@@ -190,7 +214,7 @@ TEST_P(Products, HaveTheBitsOfTheirPlan) {
 }
 
 TEST_P(Products, RowsHaveBitsOfTheirOwn) {
-  const int out = 70, in = 330;
+  const int out = 70, in = width_for(GetParam().storage, 330);
   const Product product(random_matrix(GetParam().storage, out, in, 9));
   const auto x = random_floats(300 * in, 3);
   const auto all = product(x, 300, {.outputs = out});
@@ -222,7 +246,7 @@ TEST_P(Products, RowsHaveBitsOfTheirOwn) {
 
 // Sums so long that a pipeline of copies runs several times round.
 TEST_P(Products, LongSumsHaveBitsOfTheirOwn) {
-  const int out = 40, in = 3333;
+  const int out = 40, in = width_for(GetParam().storage, 3333);
   const Product product(random_matrix(GetParam().storage, out, in, 21));
   const auto x = random_floats(70 * in, 13);
   const auto alone = product({x.begin(), x.begin() + in}, 1, {.outputs = out});
@@ -234,7 +258,7 @@ TEST_P(Products, LongSumsHaveBitsOfTheirOwn) {
 }
 
 TEST_P(Products, WhatIsNoNumberStaysInItsRow) {
-  const int out = 20, in = 64;
+  const int out = 20, in = width_for(GetParam().storage, 64);
   const Product product(random_matrix(GetParam().storage, out, in, 4));
   auto x = random_floats(3 * in, 8);
   x[static_cast<size_t>(in) + 7] = std::nanf("");
@@ -245,7 +269,7 @@ TEST_P(Products, WhatIsNoNumberStaysInItsRow) {
 
 TEST_P(Products, PartsBehindEachOtherAndInTurns) {
   const WeightStorage s = GetParam().storage;
-  const int in = 70;
+  const int in = width_for(s, 70);
   const WeightMatrix a = random_matrix(s, 20, in, 1), b = random_matrix(s, 12, in, 100),
                      c = random_matrix(s, 12, in, 200);
   const auto x = random_floats(2 * in, 6);
@@ -279,19 +303,21 @@ TEST_P(Products, PartsBehindEachOtherAndInTurns) {
 }
 
 TEST_P(Products, EmbeddingsAreTheWeights) {
-  const WeightMatrix w = random_matrix(GetParam().storage, 37, 72, 3);
+  const int in = width_for(GetParam().storage, 72);
+  const WeightMatrix w = random_matrix(GetParam().storage, 37, in, 3);
   const DeviceMatrix m(w, nullptr);
   std::vector<StepRow> rows(37);
   for (int i = 0; i < 37; ++i)
     rows[static_cast<size_t>(i)].token = i, rows[static_cast<size_t>(i)].embedding = -1;
   const DeviceBuffer on = on_device(rows);
-  DeviceBuffer x(37 * 72 * 4);
-  embed_rows(on.as<StepRow>(), 37, m.ref(), nullptr, 72, 72, x.as<float>(), nullptr, nullptr);
-  const auto got = to_host<float>(x, 37 * 72);
-  std::vector<float> want(72);
+  const auto width = static_cast<size_t>(in);
+  DeviceBuffer x(37 * width * 4);
+  embed_rows(on.as<StepRow>(), 37, m.ref(), nullptr, in, in, x.as<float>(), nullptr, nullptr);
+  const auto got = to_host<float>(x, 37 * width);
+  std::vector<float> want(width);
   for (int i = 0; i < 37; ++i) {
     w.copy_row(i, want);
-    ASSERT_TRUE(same_bits(want, {got.data() + static_cast<ptrdiff_t>(i) * 72, 72})) << i;
+    ASSERT_TRUE(same_bits(want, {got.data() + static_cast<ptrdiff_t>(i) * in, width})) << i;
   }
 }
 
@@ -335,7 +361,8 @@ class PackedProducts : public Products {};
 // What cuBLAS is given instead of codes: the weights, rounded, zeros in the padding.
 TEST_P(PackedProducts, UnpackedWeightsAreTheWeights) {
   const WeightStorage s = GetParam().storage;
-  for (const auto& [out, in] : {std::pair{1, 1}, {17, 33}, {40, 300}}) {
+  for (const auto& [out, any_in] : {std::pair{1, 1}, {17, 33}, {40, 300}}) {
+    const int in = width_for(s, any_in);
     const WeightMatrix w = random_matrix(s, out, in, 12);
     const DeviceMatrix m(w, nullptr);
     const int width = m.padded_in();
@@ -368,7 +395,8 @@ std::vector<Way> packed_ways() {
   return packed;
 }
 std::string name_of(const Way& way) {
-  constexpr const char* kNames[] = {"f32", "bf16", "int8_channel", "int8_group", "q4_group"};
+  constexpr const char* kNames[] = {"f32",      "bf16", "int8_channel", "int8_group",
+                                    "q4_group", "q4_k", "q5_k",         "q6_k"};
   const auto at = std::find(std::begin(kStorages), std::end(kStorages), way.storage);
   return std::string(kNames[at - std::begin(kStorages)]) + (way.large ? "_large" : "");
 }
@@ -474,10 +502,14 @@ TEST(ProductPlan, SlicesCoverAllBlocksInOrder) {
   }
 }
 
+std::vector<WeightStorage> packed_storages() {
+  std::vector<WeightStorage> packed(std::begin(kStorages), std::end(kStorages));
+  std::erase(packed, WeightStorage::kF32);
+  return packed;
+}
 TEST(ProductPlan, GridsCoverRowsAndTilesWithinTheDevicesLimits) {
   const bool usual = std::exchange(large_shared_memory(), false);
-  for (const auto storage : {WeightStorage::kBf16, WeightStorage::kInt8Channel,
-                             WeightStorage::kInt8Group, WeightStorage::kQ4Group})
+  for (const auto storage : packed_storages())
     for (const int tiles : {1, 3, 4, 60, 2000, 8017})
       for (const int blocks : {1, 18, 128, kAnyBlocks})
         for (int rows = 1; rows <= 1024; rows += rows < 70 ? 1 : 91) {

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "engine/base/error.h"
+#include "engine/cuda/kernels/k_codes.h"
 #include "engine/cuda/kernels/pack.h"
 
 namespace evalrun::engine::cuda {
@@ -24,14 +25,19 @@ size_t code_bytes(WeightStorage s, int outputs, int in) {
       return rows * padded;
     case WeightStorage::kQ4Group:
       return rows * padded / 2;
-    case WeightStorage::kQ4Centred:  // not on devices
     case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:
     case WeightStorage::kQ6K:
+      return rows / kTile * (padded / kBlock) * static_cast<size_t>(k_code_bytes(k_bits(s)));
+    case WeightStorage::kQ4Centred:  // not on devices
       break;
   }
   return 0;
 }
+size_t k_scale_bytes(int outputs, int in) {
+  return static_cast<size_t>(outputs / kTile) * static_cast<size_t>(in / kBlock) * kKScaleBytes;
+}
+// Factors of K-quants included.
 size_t scale_bytes(WeightStorage s, int outputs, int in) {
   const size_t groups =
       static_cast<size_t>(outputs) * static_cast<size_t>(padded_to(in, kBlock) / kBlock);
@@ -42,12 +48,15 @@ size_t scale_bytes(WeightStorage s, int outputs, int in) {
       return groups * 2;
     case WeightStorage::kQ4Group:
       return groups * 4;
-    case WeightStorage::kF32:
-    case WeightStorage::kBf16:
-    case WeightStorage::kQ4Centred:
     case WeightStorage::kQ4K:
     case WeightStorage::kQ5K:
     case WeightStorage::kQ6K:
+      return k_scale_bytes(outputs, in) + static_cast<size_t>(outputs / kTile) *
+                                              static_cast<size_t>(in / kKBlock) *
+                                              static_cast<size_t>(k_factor_bytes(k_bits(s)));
+    case WeightStorage::kF32:
+    case WeightStorage::kBf16:
+    case WeightStorage::kQ4Centred:
       break;
   }
   return 0;
@@ -68,7 +77,6 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
                            cudaStream_t stream) {
   EVALRUN_CHECK(!parts.empty() && parts.size() <= kMaxParts, "{} parts", parts.size());
   EVALRUN_CHECK(joint == Joint::kBehind || parts.size() == 2, "{} parts in turns", parts.size());
-  EVALRUN_CHECK(k_bits(parts[0]->storage()) == 0, "K-quants have no layout on devices");
   ref_.storage = with_offsets(parts[0]->storage());
   ref_.in = parts[0]->in();
   ref_.blocks = padded_to(ref_.in, kBlock) / kBlock;
@@ -80,7 +88,7 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
   std::array<WeightMatrix, kMaxParts> written;  // of parts that are kept without their offsets
   int outputs = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    EVALRUN_CHECK(with_offsets(parts[i]->storage()) == ref_.storage && parts[i]->in() == ref_.in,
+    EVALRUN_CHECK(join(*parts[i], *parts[0]) && parts[i]->in() == ref_.in,
                   "parts of one matrix differ in storage or inputs");
     if (parts[i]->storage() != ref_.storage) written[i] = parts[i]->converted(ref_.storage);
     const WeightMatrix& w = written[i].empty() ? *parts[i] : written[i];
@@ -98,6 +106,7 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
   scales_ = DeviceBuffer(scale_bytes(ref_.storage, outputs, ref_.in));
   ref_.codes = codes_.as<unsigned char>();
   ref_.scales = scales_.as<unsigned char>();
+  if (k_bits(ref_.storage) != 0) ref_.factors = ref_.scales + k_scale_bytes(outputs, ref_.in);
 
   pack(map, ref_, codes_.bytes(), scales_.bytes(), stream);
   EVALRUN_CUDA(cudaStreamSynchronize(stream));  // `raw` and `written` go
@@ -153,6 +162,31 @@ size_t MatrixStore::missing(int device, std::span<const WeightMatrix* const> par
   for (const WeightMatrix* w : parts)
     bytes += DeviceMatrix::bytes_for(w->storage(), w->out(), w->in());
   return bytes;
+}
+
+std::vector<JointMatrix::Parts> JointMatrix::pieces_of(Parts parts, Joint joint) {
+  std::vector<Parts> pieces;
+  if (joint == Joint::kTurns) {
+    if (DeviceMatrix::join(*parts[0], *parts[1])) return {parts};
+    return {parts.first(1), parts.last(1)};
+  }
+  for (size_t i = 0, begin = 0; i < parts.size(); ++i) {
+    if (i + 1 < parts.size() && DeviceMatrix::join(*parts[i], *parts[i + 1])) continue;
+    pieces.push_back(parts.subspan(begin, i + 1 - begin));
+    begin = i + 1;
+  }
+  return pieces;
+}
+
+JointMatrix::JointMatrix(int device, Parts parts, Joint joint, cudaStream_t stream) {
+  const std::vector<Parts> of = pieces_of(parts, joint);
+  joint_ = of.size() == 1 ? joint : Joint::kBehind;
+  for (const Parts& piece : of) {
+    auto matrix = MatrixStore::get(device, piece, joint_, stream);
+    for (size_t i = 0; i < piece.size(); ++i) parts_.push_back(outputs_ + matrix->part(i));
+    pieces_.push_back({matrix, outputs_});
+    outputs_ += matrix->outputs();
+  }
 }
 
 }  // namespace evalrun::engine::cuda

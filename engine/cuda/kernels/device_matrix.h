@@ -29,6 +29,10 @@ class DeviceMatrix {
   int part(size_t i) const { return first_[i]; }
   size_t bytes() const { return codes_.bytes() + scales_.bytes(); }
   static size_t bytes_for(WeightStorage storage, int out, int in);
+  // Whether these can be parts of one.
+  static bool join(const WeightMatrix& a, const WeightMatrix& b) {
+    return with_offsets(a.storage()) == with_offsets(b.storage());
+  }
 
  private:
   MatrixRef ref_;
@@ -48,6 +52,38 @@ class MatrixStore {
                                                  cudaStream_t stream);
   // Bytes that get() would still have to allocate; 0 when the matrix is on the device.
   static size_t missing(int device, std::span<const WeightMatrix* const> parts);
+};
+
+// Matrices that are multiplied with the same inputs, as the device has them: one matrix, or where
+// their storages differ, as in files of K-quants, several that lie behind each other in the sums.
+class JointMatrix {
+ public:
+  using Parts = std::span<const WeightMatrix* const>;
+  struct Piece {
+    std::shared_ptr<const DeviceMatrix> matrix;
+    int first;  // output of all
+  };
+
+  JointMatrix() = default;
+  JointMatrix(int device, Parts parts, Joint joint, cudaStream_t stream);
+  // The parts of each piece.
+  static std::vector<Parts> pieces_of(Parts parts, Joint joint);
+
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  bool is_one() const { return pieces_.size() == 1; }
+  const DeviceMatrix& first() const { return *pieces_[0].matrix; }
+  // kTurns: of a single piece alone.
+  Joint joint() const { return joint_; }
+  int outputs() const { return outputs_; }  // padding included
+  int in() const { return first().in(); }
+  int padded_in() const { return first().padded_in(); }
+  int part(size_t i) const { return parts_[i]; }  // as of a DeviceMatrix
+
+ private:
+  std::vector<Piece> pieces_;
+  std::vector<int> parts_;
+  Joint joint_ = Joint::kBehind;
+  int outputs_ = 0;
 };
 
 }  // namespace evalrun::engine::cuda

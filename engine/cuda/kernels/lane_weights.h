@@ -3,27 +3,43 @@
 // (engine/cuda/kernels/matrix_ref.h).
 #pragma once
 #include "engine/cuda/kernels/device_code.h"
+#include "engine/cuda/kernels/k_codes.h"
 #include "engine/cuda/kernels/matrix_ref.h"
 
 namespace evalrun::engine::cuda {
 
 template <WeightStorage S>
 struct LaneWeights {
-  // Scales per block, in float16; kQ4Group has offsets, too.
-  static constexpr bool kScaled = S == WeightStorage::kInt8Group || S == WeightStorage::kQ4Group;
-  static constexpr bool kOffset = S == WeightStorage::kQ4Group;
-  // Bytes of a tile and block.
-  static constexpr int kCodeBytes = S == WeightStorage::kBf16 ? 1024 : kOffset ? 256 : 512;
-  static constexpr int kScaleBytes = !kScaled ? 0 : kOffset ? 64 : 32;
+  static constexpr int kKBits = k_bits(S);  // 0: no K-quant
+  static constexpr bool kK = kKBits != 0;
+  // Scales per block, in kQ6K two of them; some have offsets, too.
+  static constexpr bool kScaled =
+      S == WeightStorage::kInt8Group || S == WeightStorage::kQ4Group || kK;
+  static constexpr bool kOffset =
+      S == WeightStorage::kQ4Group || S == WeightStorage::kQ4K || S == WeightStorage::kQ5K;
+  static constexpr bool kHalves = S == WeightStorage::kQ6K;  // 16 inputs share a scale
+  // Bytes of a tile and block; of a tile and eight blocks.
+  static constexpr int kCodeBytes = kK                         ? k_code_bytes(kKBits)
+                                    : S == WeightStorage::kBf16 ? 1024
+                                    : kOffset                   ? 256
+                                                                : 512;
+  static constexpr int kScaleBytes = kK ? kKScaleBytes : !kScaled ? 0 : kOffset ? 64 : 32;
+  static constexpr int kFactorBytes = kK ? k_factor_bytes(kKBits) : 0;
 
-  uint4 codes, more;  // kBf16: of g, of g + 8; else codes, nothing
-  uint2 scales;       // d, d' (, m, m')
+  // kBf16: of g, of g + 8; else codes, nothing. K-quants: two words of low bits and one of high
+  // ones, as in memory; factors.
+  uint4 codes, more;
+  uint2 scales;  // d, d' (, m, m'); of K-quants four bytes
 
   // Pair i (inputs 8 t + 2 i and one more) of output g or g + 8, as bfloat16: codes exactly.
   __device__ __forceinline__ uint32_t pair(int second, int i) const {
     if constexpr (S == WeightStorage::kBf16) {
       const uint4& v = second ? more : codes;
       return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+    } else if constexpr (S == WeightStorage::kQ4K) {
+      return q4_pair(second ? codes.y : codes.x, i);
+    } else if constexpr (kK) {
+      return k_pair<kKBits>(second ? codes.y : codes.x, spread_high(kKBits, codes.z), second, i);
     } else if constexpr (S == WeightStorage::kQ4Group) {
       return q4_pair(second ? codes.y : codes.x, i);
     } else {
@@ -31,10 +47,18 @@ struct LaneWeights {
       return int8_pair(i < 2 ? low : high, i % 2);
     }
   }
-  __device__ __forceinline__ float scale(int second) const {
+  // The float32 that codes of a block are multiplied with; `half`, of kHalves: those of its first 16
+  // inputs, or of the others.
+  __device__ __forceinline__ float scale(int second, int half = 0) const {
+    if constexpr (kK)
+      return half_bits_to_float(static_cast<uint16_t>(more.x >> (16 * second))) *
+             byte_value(scales.x, second + 2 * half, kHalves ? kKSigned : 0);
     return half_bits_to_float(static_cast<uint16_t>(scales.x >> (16 * second)));
   }
   __device__ __forceinline__ float offset(int second) const {
+    if constexpr (kK)
+      return half_bits_to_float(static_cast<uint16_t>(more.y >> (16 * second))) *
+             byte_value(scales.x, second + 2, 0);
     return half_bits_to_float(static_cast<uint16_t>(scales.y >> (16 * second)));
   }
 };
@@ -50,6 +74,29 @@ __device__ __forceinline__ const uint4* bf16_weights(const MatrixRef& w, int o, 
          t;
 }
 
+// K-quants: a lane's own of a tile and block whose codes, scales and factors are there.
+template <WeightStorage S>
+__device__ __forceinline__ LaneWeights<S> k_weights_of(const unsigned char* codes,
+                                                       const unsigned char* scales,
+                                                       const unsigned char* factors, int lane) {
+  LaneWeights<S> r = {};
+  const int g = lane / 4;
+  const uint2 words = reinterpret_cast<const uint2*>(codes)[lane];
+  r.codes.x = words.x, r.codes.y = words.y;
+  if constexpr (S == WeightStorage::kQ5K)
+    r.codes.z = reinterpret_cast<const uint16_t*>(codes + kKHighAt)[lane];
+  if constexpr (S == WeightStorage::kQ6K)
+    r.codes.z = reinterpret_cast<const uint32_t*>(codes + kKHighAt)[lane];
+  r.scales.x = reinterpret_cast<const uint32_t*>(scales)[g];
+  if constexpr (S == WeightStorage::kQ6K) {
+    r.more.x = reinterpret_cast<const uint32_t*>(factors)[g];
+  } else {
+    const uint2 both = reinterpret_cast<const uint2*>(factors)[g];
+    r.more.x = both.x, r.more.y = both.y;
+  }
+  return r;
+}
+
 template <WeightStorage S>
 __device__ __forceinline__ LaneWeights<S> load_weights(const MatrixRef& w, int tile, int block,
                                                        int lane) {
@@ -61,7 +108,12 @@ __device__ __forceinline__ LaneWeights<S> load_weights(const MatrixRef& w, int t
     return r;
   }
   const size_t at = block_index(w, tile, block);
-  if constexpr (S == WeightStorage::kQ4Group) {
+  if constexpr (LaneWeights<S>::kK) {
+    const size_t eight = (static_cast<size_t>(tile) * static_cast<size_t>(w.blocks) / kSuperBlocks +
+                          static_cast<size_t>(block / kSuperBlocks));
+    return k_weights_of<S>(w.codes + at * LaneWeights<S>::kCodeBytes, w.scales + at * kKScaleBytes,
+                           w.factors + eight * LaneWeights<S>::kFactorBytes, lane);
+  } else if constexpr (S == WeightStorage::kQ4Group) {
     const uint2 codes = load_once(reinterpret_cast<const uint2*>(w.codes) + at * kWarp + lane);
     r.codes.x = codes.x, r.codes.y = codes.y;
     r.scales = load_once(reinterpret_cast<const uint2*>(w.scales) + at * 8 + g);
@@ -89,12 +141,20 @@ class WeightStream {
  public:
   using L = LaneWeights<S>;
   static constexpr int kCodes = kBlocks * L::kCodeBytes, kScales = kBlocks * L::kScaleBytes;
-  static constexpr int kBytes = (kCodes + kScales + 127) / 128 * 128;
+  // Factors of the eights of blocks that a stage may touch: kBlocks divides eight, but slices begin
+  // anywhere.
+  static constexpr int kFactors = (kBlocks == 1 ? 1 : 2) * L::kFactorBytes;
+  static constexpr int kBytes = (kCodes + kScales + kFactors + 127) / 128 * 128;
   __device__ __forceinline__ WeightStream(const MatrixRef& w, int tile, int block, int lane)
       : codes_(w.codes + start(w, tile, block, lane)),
         scales_(w.scales + block_index(w, tile, block) * L::kScaleBytes +
                 (L::kScaled ? lane * 16 : 0)),
-        blocks_(static_cast<size_t>(w.blocks)) {}
+        blocks_(static_cast<size_t>(w.blocks)) {
+    if constexpr (L::kK) {
+      factors_ = w.factors + block_index(w, tile, 0) / kSuperBlocks * L::kFactorBytes + lane * 16;
+      block_ = block;
+    }
+  }
   // The next `blocks` blocks, at most kBlocks of them, of the tile so many after the first.
   __device__ __forceinline__ void fetch(int blocks, int lane, unsigned char* to,
                                         size_t tile = 0) const {
@@ -114,11 +174,20 @@ class WeightStream {
       if constexpr (L::kScaled)
         copy_bytes<kScales>(to + kCodes, scales_ + tile * blocks_ * L::kScaleBytes,
                             blocks * L::kScaleBytes, lane);
+      if constexpr (L::kK) {
+        const int first = block_ / kSuperBlocks, last = (block_ + blocks - 1) / kSuperBlocks;
+        copy_bytes<kFactors>(to + kCodes + kScales,
+                             factors_ + (tile * (blocks_ / kSuperBlocks) +
+                                         static_cast<size_t>(first)) *
+                                            L::kFactorBytes,
+                             (last - first + 1) * L::kFactorBytes, lane);
+      }
     }
   }
   __device__ __forceinline__ void advance() {
     codes_ += kBlocks * kStep;
     if constexpr (L::kScaled) scales_ += kScales;
+    if constexpr (L::kK) block_ += kBlocks;
   }
 
  private:
@@ -143,14 +212,24 @@ class WeightStream {
   }
   const unsigned char *codes_, *scales_;
   size_t blocks_;  // of the matrix
+  // Of K-quants: of the tile, and the next block.
+  const unsigned char* factors_ = nullptr;
+  int block_ = 0;
 };
-// Block u of a stage.
+// Block u of a stage, whose first is block `first` of the matrix.
 template <WeightStorage S, int kBlocks>
 __device__ __forceinline__ LaneWeights<S> fetched_weights(const unsigned char* from, int u,
-                                                          int lane) {
+                                                          int lane, int first) {
   using L = LaneWeights<S>;
   const unsigned char* codes = from + u * L::kCodeBytes;
   const unsigned char* scales = from + kBlocks * L::kCodeBytes + u * L::kScaleBytes;
+  if constexpr (L::kK) {
+    const int eight = kBlocks == 1 ? 0 : (first % kSuperBlocks + u) / kSuperBlocks;
+    return k_weights_of<S>(codes, scales,
+                           from + kBlocks * (L::kCodeBytes + L::kScaleBytes) +
+                               eight * L::kFactorBytes,
+                           lane);
+  }
   LaneWeights<S> r = {};
   if constexpr (S == WeightStorage::kBf16) {
     const int g = lane / 4, piece = 4 * u + lane % 4;
@@ -160,7 +239,7 @@ __device__ __forceinline__ LaneWeights<S> fetched_weights(const unsigned char* f
     const uint2 words = reinterpret_cast<const uint2*>(codes)[lane];
     r.codes.x = words.x, r.codes.y = words.y;
     r.scales = reinterpret_cast<const uint2*>(scales)[lane / 4];
-  } else {
+  } else if constexpr (!L::kK) {
     r.codes = reinterpret_cast<const uint4*>(codes)[lane];
     if constexpr (L::kScaled) r.scales.x = reinterpret_cast<const uint32_t*>(scales)[lane / 4];
   }

@@ -66,7 +66,7 @@ __device__ __forceinline__ void sum_slice(const MatrixRef& w, int tile, int slic
 #pragma unroll
     for (int u = 0; u < kBlocks; ++u) {
       if (first + u >= part.last) break;
-      const TileFactors<S> factors(fetched_weights<S, kBlocks>(stage, u, lane));
+      const TileFactors<S> factors(fetched_weights<S, kBlocks>(stage, u, lane, first));
 #pragma unroll
       for (int j = 0; j < NT; ++j) {
         float sums[2] = {};
@@ -155,8 +155,7 @@ BlockShape narrow_block(WeightStorage storage, int rows) {
 }
 
 void allow_narrow_products() {
-  using enum WeightStorage;
-  for (const WeightStorage storage : {kBf16, kInt8Channel, kInt8Group, kQ4Group})
+  for (const WeightStorage storage : kPackedStorages)
     of_storage(storage, [](auto s) {
       constexpr WeightStorage S = decltype(s)::value;
       allow_bytes(narrow_product<S, 1>, kNarrowBytes<S>);

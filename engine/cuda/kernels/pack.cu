@@ -97,6 +97,66 @@ __global__ void pack_channel_scales(RowMap map, MatrixRef to, float* scales) {
   scales[o] = s.row < 0 ? 0.0f : panel_channel_scale(s.part, s.row);
 }
 
+// K-quants. A thread is a lane of a tile and block.
+template <int kBits>
+__global__ void pack_k_codes(RowMap map, MatrixRef to, unsigned char* codes) {
+  wait_for_previous();
+  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const size_t blocks = static_cast<size_t>(to.blocks);
+  if (i >= static_cast<size_t>(to.tiles) * blocks * kWarp) return;
+  const size_t block = i / kWarp, lane = i % kWarp;
+  const int g = static_cast<int>(lane) / 4, t = static_cast<int>(lane % 4);
+  const int k = static_cast<int>(block % blocks) * kBlock + 8 * t;
+  uint32_t low[2] = {}, high = 0;
+  for (int second = 0; second < 2; ++second) {
+    const SourceRow s = source_of(map, static_cast<int>(block / blocks) * kTile + g + 8 * second);
+    if (s.row < 0) continue;
+    for (int j = 0; j < 8; ++j) {
+      const unsigned code = panel_k_code(s.part, kBits, s.row, k + j);
+      (second == 0 ? low[0] : low[1]) |= (code & 15u) << (4 * (j / 2) + 16 * (j % 2));
+      if (kBits > 4) high |= code >> 4 << k_high_bit(kBits, second, j);
+    }
+  }
+  unsigned char* at = codes + block * static_cast<size_t>(k_code_bytes(kBits));
+  reinterpret_cast<uint2*>(at)[lane] = make_uint2(low[0], low[1]);
+  if (kBits == 5)
+    reinterpret_cast<uint16_t*>(at + kKHighAt)[lane] = static_cast<uint16_t>(high);
+  if (kBits == 6) reinterpret_cast<uint32_t*>(at + kKHighAt)[lane] = high;
+}
+// A thread is g of a tile and block.
+__global__ void pack_k_scales(RowMap map, MatrixRef to, int bits, uint32_t* scales) {
+  wait_for_previous();
+  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const size_t blocks = static_cast<size_t>(to.blocks), block = i / 8;
+  if (i >= static_cast<size_t>(to.tiles) * blocks * 8) return;
+  const int k = static_cast<int>(block % blocks) * kBlock;
+  uint32_t word = 0;
+  for (int second = 0; second < 2; ++second) {
+    const SourceRow s = source_of(
+        map, static_cast<int>(block / blocks) * kTile + static_cast<int>(i % 8) + 8 * second);
+    if (s.row < 0) continue;  // their factors are zeros
+    const unsigned first = panel_k_scale(s.part, bits, s.row, k);
+    const unsigned other = bits == 6 ? panel_k_scale(s.part, bits, s.row, k + 16)
+                                     : panel_k_minimum(s.part, bits, s.row, k);
+    word |= (first | other << 16) << (8 * second);
+  }
+  scales[i] = word;
+}
+// A thread is one of [tile][8 blocks][g][d, d' (, m, m')].
+__global__ void pack_k_factors(RowMap map, MatrixRef to, int bits, uint16_t* factors) {
+  wait_for_previous();
+  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const auto each = static_cast<size_t>(k_factor_bytes(bits) / 16);
+  const size_t eights = static_cast<size_t>(to.blocks) / kSuperBlocks;
+  if (i >= static_cast<size_t>(to.tiles) * eights * 8 * each) return;
+  const int which = static_cast<int>(i % each), g = static_cast<int>(i / each % 8);
+  const size_t eight = i / each / 8;
+  const SourceRow s =
+      source_of(map, static_cast<int>(eight / eights) * kTile + g + 8 * (which % 2));
+  const int k = static_cast<int>(eight % eights) * kSuperBlocks * kBlock;
+  factors[i] = s.row < 0 ? uint16_t{0} : panel_k_factor(s.part, bits, s.row, k, which >= 2);
+}
+
 // A thread is a lane of a tile and block: whole words in and out.
 template <WeightStorage S>
 __global__ void unpack_tiles(MatrixRef w, uint4* rows) {
@@ -113,7 +173,7 @@ __global__ void unpack_tiles(MatrixRef w, uint4* rows) {
     if constexpr (S == WeightStorage::kInt8Channel)
       d = reinterpret_cast<const float*>(w.scales)[o];
     else
-      d = from.scale(second);
+      d = from.scale(second, LaneWeights<S>::kHalves ? t / 2 : 0);
     if constexpr (LaneWeights<S>::kOffset) m = from.offset(second);
     uint32_t words[4];
 #pragma unroll
@@ -143,6 +203,20 @@ dim3 grid_for(size_t threads) {
   return dim3(static_cast<unsigned>((threads + kThreads - 1) / kThreads));
 }
 
+template <int kBits>
+void pack_k(const RowMap& map, const MatrixRef& to, unsigned char* codes, unsigned char* scales,
+            cudaStream_t stream) {
+  const size_t blocks = static_cast<size_t>(to.tiles) * static_cast<size_t>(to.blocks);
+  launch("pack_k_codes", pack_k_codes<kBits>, grid_for(blocks * kWarp), kThreads, 0, stream, map,
+         to, codes);
+  launch("pack_k_scales", pack_k_scales, grid_for(blocks * 8), kThreads, 0, stream, map, to, kBits,
+         reinterpret_cast<uint32_t*>(scales));
+  auto* factors = reinterpret_cast<uint16_t*>(const_cast<unsigned char*>(to.factors));
+  launch("pack_k_factors", pack_k_factors,
+         grid_for(blocks / kSuperBlocks * static_cast<size_t>(k_factor_bytes(kBits) / 2)), kThreads,
+         0, stream, map, to, kBits, factors);
+}
+
 }  // namespace
 
 void unpack(const MatrixRef& w, uint16_t* rows, cudaStream_t stream) {
@@ -153,12 +227,15 @@ void unpack(const MatrixRef& w, uint16_t* rows, cudaStream_t stream) {
       return unpack_as<WeightStorage::kInt8Group>(w, rows, stream);
     case WeightStorage::kQ4Group:
       return unpack_as<WeightStorage::kQ4Group>(w, rows, stream);
+    case WeightStorage::kQ4K:
+      return unpack_as<WeightStorage::kQ4K>(w, rows, stream);
+    case WeightStorage::kQ5K:
+      return unpack_as<WeightStorage::kQ5K>(w, rows, stream);
+    case WeightStorage::kQ6K:
+      return unpack_as<WeightStorage::kQ6K>(w, rows, stream);
     case WeightStorage::kF32:
     case WeightStorage::kBf16:
     case WeightStorage::kQ4Centred:
-    case WeightStorage::kQ4K:
-    case WeightStorage::kQ5K:
-    case WeightStorage::kQ6K:
       check_argument(false, "unpacked weights are codes of the device's layouts");
   }
 }
@@ -177,6 +254,12 @@ void pack(const RowMap& map, const MatrixRef& to, size_t code_bytes, size_t scal
       launch("pack_bf16", pack_bf16, grid_for(code_bytes / 2), kThreads, 0, stream, map, to,
              reinterpret_cast<uint16_t*>(codes));
       break;
+    case WeightStorage::kQ4K:
+      return pack_k<4>(map, to, codes, scales, stream);
+    case WeightStorage::kQ5K:
+      return pack_k<5>(map, to, codes, scales, stream);
+    case WeightStorage::kQ6K:
+      return pack_k<6>(map, to, codes, scales, stream);
     default:
       launch("pack_codes", pack_codes, grid_for(code_bytes / 4), kThreads, 0, stream, map, to,
              reinterpret_cast<uint32_t*>(codes));

@@ -32,6 +32,12 @@ void launch_wide(const ProductArguments& a, const ProductGeometry& g,
                  const ProductWorkspace& workspace, cudaStream_t stream);
 void launch_chain(const ProductArguments& a, const ProductGeometry& g, cudaStream_t stream);
 
+// Of matrices that the tensor cores multiply, on a device.
+constexpr WeightStorage kPackedStorages[] = {
+    WeightStorage::kBf16,    WeightStorage::kInt8Channel, WeightStorage::kInt8Group,
+    WeightStorage::kQ4Group, WeightStorage::kQ4K,         WeightStorage::kQ5K,
+    WeightStorage::kQ6K};
+
 template <typename Kernel>
 void allow_bytes(Kernel* kernel, int bytes) {
   EVALRUN_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
@@ -52,10 +58,11 @@ auto of_storage(WeightStorage storage, const Run& run) {
       check_argument(false, "a product of float32 is a chain");
       break;
     case kQ4K:
+      return run(std::integral_constant<WeightStorage, kQ4K>());
     case kQ5K:
+      return run(std::integral_constant<WeightStorage, kQ5K>());
     case kQ6K:
-      check_argument(false, "K-quants have no kernels on devices");
-      break;
+      return run(std::integral_constant<WeightStorage, kQ6K>());
     case kQ4Group:
     case kQ4Centred:  // a host's: the device's has the offsets
       break;
@@ -67,7 +74,7 @@ auto of_storage(WeightStorage storage, const Run& run) {
 template <WeightStorage S>
 struct TileFactors {
   uint32_t a[2][4];
-  float d[2], m[2];
+  float d[2], m[2];  // kHalves: m are scales, too, those of the second 16 inputs
   __device__ __forceinline__ explicit TileFactors(const LaneWeights<S>& w) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -76,7 +83,9 @@ struct TileFactors {
 #pragma unroll
     for (int second = 0; second < 2; ++second) {
       d[second] = LaneWeights<S>::kScaled ? w.scale(second) : 0.0f;
-      m[second] = LaneWeights<S>::kOffset ? w.offset(second) : 0.0f;
+      m[second] = LaneWeights<S>::kHalves   ? w.scale(second, 1)
+                  : LaneWeights<S>::kOffset ? w.offset(second)
+                                            : 0.0f;
     }
   }
 };
@@ -98,6 +107,18 @@ __device__ __forceinline__ void add_block(float (&acc)[4], const TileFactors<S>&
   if constexpr (!LaneWeights<S>::kScaled) {
     mma_bf16(acc, w.a[0], b.x, b.y);
     mma_bf16(acc, w.a[1], b.z, b.w);
+  } else if constexpr (LaneWeights<S>::kHalves) {
+    // The first 16 inputs are those of lanes with t of 0 and 1: for each half's sum the other half's
+    // inputs are zeros.
+    const uint32_t first = threadIdx.x % 4 < 2 ? 0xffffffffu : 0u, second = ~first;
+    float sum[4] = {}, more[4] = {};
+    mma_bf16(sum, w.a[0], b.x & first, b.y & first);
+    mma_bf16(sum, w.a[1], b.z & first, b.w & first);
+    mma_bf16(more, w.a[0], b.x & second, b.y & second);
+    mma_bf16(more, w.a[1], b.z & second, b.w & second);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      acc[i] = fmaf(w.m[i / 2], more[i], fmaf(w.d[i / 2], sum[i], acc[i]));
   } else {
     float sum[4] = {};
     mma_bf16(sum, w.a[0], b.x, b.y);

@@ -219,13 +219,14 @@ __global__ void update(UpdateJob job, int n) {
 #pragma unroll
     for (int r = 0; r < kUpdateRows; ++r) sum[r] = up[r] = 0;
     if (!padding) {
-      const int at = j / 8 * kTile + j % 8;
+      const int at = job.up_at > 0 ? j : j / 8 * kTile + j % 8;
+      const int up_at = job.up_at > 0 ? job.up_at + j : at + 8;
       read_sums(job, at, first, n, sum);
       add_update(job, job.parts[0], j, first, n, sum);
       add_bias(job, at, sum);
-      read_sums(job, at + 8, first, n, up);
+      read_sums(job, up_at, first, n, up);
       add_update(job, job.parts[1], j, first, n, up);
-      add_bias(job, at + 8, up);
+      add_bias(job, up_at, up);
     }
 #pragma unroll
     for (int r = 0; r < kUpdateRows; ++r)

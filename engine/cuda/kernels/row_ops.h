@@ -69,6 +69,7 @@ struct UpdateJob {
   int width = 0;                // outputs; of sums in turns those of one factor
   float* residual = nullptr;    // [n][width]
   InputRows activated;          // of sums in turns
+  int up_at = 0;  // kTurns, where gate and up do not lie in turns after all: the first sum of up
 };
 void update_rows(const UpdateJob& job, int n, cudaStream_t stream);
 

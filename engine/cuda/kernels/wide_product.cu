@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(kThreads, (WideShape<S, NT, kLarge>::kLines ? 
 #pragma unroll
     for (int u = 0; u < kBlocks; ++u) {
       if (u >= blocks_of(s)) break;
-      const TileFactors<S> one(fetched_weights<S, kBlocks>(mine_at, u, lane)),
-          two(fetched_weights<S, kBlocks>(mine_at + Shape::Stream::kBytes, u, lane));
+      const TileFactors<S> one(fetched_weights<S, kBlocks>(mine_at, u, lane, 0)),
+          two(fetched_weights<S, kBlocks>(mine_at + Shape::Stream::kBytes, u, lane, 0));
 #pragma unroll
       for (int j = 0; j < NT; ++j) {
         float sums[2] = {};
@@ -293,8 +293,7 @@ BlockShape wide_block(WeightStorage storage, int rows) {
 }
 
 void allow_wide_products() {
-  using enum WeightStorage;
-  for (const WeightStorage storage : {kBf16, kInt8Channel, kInt8Group, kQ4Group})
+  for (const WeightStorage storage : kPackedStorages)
     of_kind(storage,
             [](auto s, auto large) { allow_wide<decltype(s)::value, decltype(large)::value>(); });
 }
