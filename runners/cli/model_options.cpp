@@ -123,7 +123,7 @@ void check_isa(const std::string& isa) {
 
 std::string describe_formats() {
   std::string text =
-      "auto = stored for files with Q4_K, Q5_K or Q6_K in their layers (not on a GPU), q4 for "
+      "auto = stored for files with Q4_K, Q5_K or Q6_K in their layers, q4 for "
       "4-bit files it keeps exactly, else int8";
   for (const engine::WeightFormatSpec& spec : engine::weight_formats())
     text += fmt::format("; {} = {}", spec.name, spec.summary);

@@ -20,31 +20,9 @@ LoadOptions with_auto() {
   return options;
 }
 
-// As llama.cpp's Q4_K_M: values, down projections and head in Q6_K.
-GgufModel medium(uint64_t seed = 1) {
-  return {.type = DType::kQ4_K,
-          .vocabulary = 101,
-          .seed = seed,
-          .types = {
-              {"attn_v", DType::kQ6_K}, {"ffn_down", DType::kQ6_K}, {"token_embd", DType::kQ6_K}}};
-}
-// Matrices of one layer that share a rounded input differ in every way that files can have.
-GgufModel mixture() {
-  return {.type = DType::kQ5_K,
-          .tied = false,
-          .vocabulary = 90,
-          .seed = 2,
-          .types = {{"attn_k", DType::kQ8_0},
-                    {"attn_v", DType::kQ4_K},
-                    {"attn_output", DType::kQ4_0},
-                    {"ffn_up", DType::kF16},
-                    {"blk.1.ffn_down", DType::kQ6_K},
-                    {"output.weight", DType::kQ6_K}}};
-}
-
 TEST(KModel, EveryMatrixIsAsItsFileHasIt) {
   const TempFolder folder;
-  for (const GgufModel& m : {medium(), mixture()}) {
+  for (const GgufModel& m : {medium_k_model(), mixed_k_model()}) {
     const std::string path = write_gguf(folder, "m.gguf", m);
     const GgufFile file(path);
     const auto model = load_model(path, with_auto());
@@ -75,7 +53,7 @@ class KModelOnEveryPath : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(KModelOnEveryPath, HasTheReferencesBitsAtAnyThreadCount) {
   const TempFolder folder;
-  for (const GgufModel& m : {medium(), mixture()}) {
+  for (const GgufModel& m : {medium_k_model(), mixed_k_model()}) {
     const auto model = load_model(write_gguf(folder, "m.gguf", m), with_auto());
     const auto prompt = random_tokens(30, m.vocabulary, 11);
     const auto tree = random_tree(13, m.vocabulary, 5);
@@ -97,7 +75,7 @@ TEST_P(KModelOnEveryPath, HasTheReferencesBitsAtAnyThreadCount) {
 TEST(KModel, HasThePlainBitsOnTwoNodes) {
   const TempFolder folder;
   const tests::ScopedVariable numa("EVALRUN_NUMA", "copy");
-  for (const GgufModel& m : {medium(), mixture()}) {
+  for (const GgufModel& m : {medium_k_model(), mixed_k_model()}) {
     const auto model = load_model(write_gguf(folder, "m.gguf", m), with_auto());
     const auto prompt = random_tokens(30, m.vocabulary, 11);
     const auto tree = random_tree(6, m.vocabulary, 5);
@@ -118,7 +96,7 @@ TEST(KModel, HasThePlainBitsOnTwoNodes) {
 
 TEST_P(KModelOnEveryPath, RowAloneEqualsNodeOfAnyTree) {
   const TempFolder folder;
-  const GgufModel m = medium(3);
+  const GgufModel m = medium_k_model(3);
   const auto model = load_model(write_gguf(folder, "m.gguf", m), with_auto());
   const auto prompt = random_tokens(20, m.vocabulary, 7);
   auto session = open(model, GetParam(), 2, 64), plain = open(model, GetParam(), 1, 64);
@@ -137,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, KModelOnEveryPath, ::testing::ValuesIn(available_i
 // The weights are the file's, so only inputs and cache are rounded.
 TEST(KModel, LogitsAreNearThoseOfTheSameWeightsInFloat32) {
   const TempFolder folder;
-  const std::string path = write_gguf(folder, "m.gguf", medium(4));
+  const std::string path = write_gguf(folder, "m.gguf", medium_k_model(4));
   LoadOptions options = with_auto();
   const auto stored = load_model(path, options);
   options.format = WeightFormat::kF32;
@@ -165,7 +143,7 @@ TEST(KModel, RowsThatAreNoBlocksAreNamed) {
 
 TEST(KModel, CutBlocksAreNamed) {
   const TempFolder folder;
-  const std::string path = write_gguf(folder, "m.gguf", medium());
+  const std::string path = write_gguf(folder, "m.gguf", medium_k_model());
   const auto whole = std::filesystem::file_size(path);
   std::filesystem::resize_file(path, whole - 150);
   expect_data_error([&] { (void)load_model(path, with_auto()); }, {path, "blk.1.ffn_down.weight"});
@@ -173,7 +151,7 @@ TEST(KModel, CutBlocksAreNamed) {
 
 TEST(KModel, ScalesThatAreNoNumbersAreNamed) {
   const TempFolder folder;
-  GgufModel m = medium();
+  GgufModel m = medium_k_model();
   m.damaged = "blk.1.ffn_down.weight";
   m.damage = std::string(208, '\x11') + std::string("\x00\x7E", 2);
   const std::string path = write_gguf(folder, "m.gguf", m);

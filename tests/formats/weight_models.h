@@ -111,7 +111,7 @@ inline std::string random_weights(DType t, int64_t n, base::Rng& rng) {
 struct GgufModel {
   DType type = DType::kF32;
   bool tied = true;
-  int vocabulary = 40, width = 256;
+  int vocabulary = 40, width = 256, context = 64;
   uint64_t seed = 1;
   // Changes the bytes of a tensor before they are written.
   std::string damaged = {};
@@ -120,13 +120,35 @@ struct GgufModel {
   std::map<std::string, DType> types = {};
 };
 
+// As llama.cpp's Q4_K_M: values, down projections and head in Q6_K.
+inline GgufModel medium_k_model(uint64_t seed = 1) {
+  return {.type = DType::kQ4_K,
+          .vocabulary = 101,
+          .seed = seed,
+          .types = {
+              {"attn_v", DType::kQ6_K}, {"ffn_down", DType::kQ6_K}, {"token_embd", DType::kQ6_K}}};
+}
+// Matrices of one layer that share a rounded input differ in every way that files can have.
+inline GgufModel mixed_k_model() {
+  return {.type = DType::kQ5_K,
+          .tied = false,
+          .vocabulary = 90,
+          .seed = 2,
+          .types = {{"attn_k", DType::kQ8_0},
+                    {"attn_v", DType::kQ4_K},
+                    {"attn_output", DType::kQ4_0},
+                    {"ffn_up", DType::kF16},
+                    {"blk.1.ffn_down", DType::kQ6_K},
+                    {"output.weight", DType::kQ6_K}}};
+}
+
 inline std::string write_gguf(const TempFolder& folder, const std::string& name,
                               const GgufModel& model) {
   GgufBuilder b;
   b.text("general.architecture", "qwen3");
   const auto width = static_cast<uint32_t>(model.width);
   for (const auto& [key, value] : {std::pair<std::string, uint32_t>{"block_count", 2},
-                                   {"context_length", 64},
+                                   {"context_length", static_cast<uint32_t>(model.context)},
                                    {"embedding_length", width},
                                    {"feed_forward_length", 2 * width},
                                    {"attention.head_count", 4},
