@@ -1,5 +1,5 @@
-// Models whose matrices are K-quants on the device, each as its file has it: the numbers of the same
-// weights in float32, bits that are a row's own, and memory.
+// Models whose matrices are K-quants on the device, each as its file has it: the numbers of the
+// same weights in float32, bits that are a row's own, and memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,9 +74,8 @@ TEST(KModelOnTheDevice, HasTheNumbersOfItsWeightsInFloat32) {
       for (const int n : {1, 7, 20}) {
         auto tree = random_tree(n, m.vocabulary, static_cast<uint64_t>(n), 2);
         for (Row& r : tree) r.low_rank = updated && r.token % 2 == 0;
-        const ForwardRequest request{.rows = tree,
-                                     .low_rank = updated ? &delta : nullptr,
-                                     .residual_layers = layers};
+        const ForwardRequest request{
+            .rows = tree, .low_rank = updated ? &delta : nullptr, .residual_layers = layers};
         const ForwardResult a = gpu->forward(request), b = cpu->forward(request);
         const auto compare = [&](std::span<const float> got, std::span<const float> want) {
           const double error = relative_error(got, want);

@@ -103,7 +103,8 @@ float offset_of(const WeightMatrix& w, int o, int k) {
   if (w.storage() == WeightStorage::kQ4Group) return w.group_offset(o, k / 32);
   if (k_bits(w.storage()) == 0 || w.storage() == WeightStorage::kQ6K) return 0;
   const KBlock block = w.k_block(o, k / kKBlock);
-  return -half_to_float(block.dmin) * static_cast<float>(block.min[static_cast<size_t>(k % kKBlock / 32)]);
+  return -half_to_float(block.dmin) *
+         static_cast<float>(block.min[static_cast<size_t>(k % kKBlock / 32)]);
 }
 
 TEST_P(Products, EqualTheDefinitionAtOddShapes) {

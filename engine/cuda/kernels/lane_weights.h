@@ -19,7 +19,7 @@ struct LaneWeights {
       S == WeightStorage::kQ4Group || S == WeightStorage::kQ4K || S == WeightStorage::kQ5K;
   static constexpr bool kHalves = S == WeightStorage::kQ6K;  // 16 inputs share a scale
   // Bytes of a tile and block; of a tile and eight blocks.
-  static constexpr int kCodeBytes = kK                         ? k_code_bytes(kKBits)
+  static constexpr int kCodeBytes = kK                          ? k_code_bytes(kKBits)
                                     : S == WeightStorage::kBf16 ? 1024
                                     : kOffset                   ? 256
                                                                 : 512;
@@ -47,8 +47,8 @@ struct LaneWeights {
       return int8_pair(i < 2 ? low : high, i % 2);
     }
   }
-  // The float32 that codes of a block are multiplied with; `half`, of kHalves: those of its first 16
-  // inputs, or of the others.
+  // The float32 that codes of a block are multiplied with; `half`, of kHalves: those of its first
+  // 16 inputs, or of the others.
   __device__ __forceinline__ float scale(int second, int half = 0) const {
     if constexpr (kK)
       return half_bits_to_float(static_cast<uint16_t>(more.x >> (16 * second))) *
@@ -176,11 +176,11 @@ class WeightStream {
                             blocks * L::kScaleBytes, lane);
       if constexpr (L::kK) {
         const int first = block_ / kSuperBlocks, last = (block_ + blocks - 1) / kSuperBlocks;
-        copy_bytes<kFactors>(to + kCodes + kScales,
-                             factors_ + (tile * (blocks_ / kSuperBlocks) +
-                                         static_cast<size_t>(first)) *
-                                            L::kFactorBytes,
-                             (last - first + 1) * L::kFactorBytes, lane);
+        copy_bytes<kFactors>(
+            to + kCodes + kScales,
+            factors_ +
+                (tile * (blocks_ / kSuperBlocks) + static_cast<size_t>(first)) * L::kFactorBytes,
+            (last - first + 1) * L::kFactorBytes, lane);
       }
     }
   }
@@ -225,10 +225,9 @@ __device__ __forceinline__ LaneWeights<S> fetched_weights(const unsigned char* f
   const unsigned char* scales = from + kBlocks * L::kCodeBytes + u * L::kScaleBytes;
   if constexpr (L::kK) {
     const int eight = kBlocks == 1 ? 0 : (first % kSuperBlocks + u) / kSuperBlocks;
-    return k_weights_of<S>(codes, scales,
-                           from + kBlocks * (L::kCodeBytes + L::kScaleBytes) +
-                               eight * L::kFactorBytes,
-                           lane);
+    return k_weights_of<S>(
+        codes, scales, from + kBlocks * (L::kCodeBytes + L::kScaleBytes) + eight * L::kFactorBytes,
+        lane);
   }
   LaneWeights<S> r = {};
   if constexpr (S == WeightStorage::kBf16) {

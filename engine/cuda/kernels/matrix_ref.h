@@ -11,9 +11,10 @@
 //                 kQ4Centred becomes this on the way.
 //   kQ4K, kQ5K    [tile][block][lane] two words of eight codes' low bits, as kQ4Group; behind those
 //                 of all lanes [lane] kQ5K 16, kQ6K 32 high bits (engine/cuda/kernels/k_codes.h).
-//                 [tile][block][g] bytes: scales of g and g + 8, minima of both. [tile][8 blocks][g]
-//                 factors d, d', m, m' of g and g + 8, float16, m = -dmin.
-//   kQ6K          the same but for [tile][block][g] bytes: scales + 128 of g and g + 8, of the first
+//                 [tile][block][g] bytes: scales of g and g + 8, minima of both. [tile][8
+//                 blocks][g] factors d, d', m, m' of g and g + 8, float16, m = -dmin.
+//   kQ6K          the same but for [tile][block][g] bytes: scales + 128 of g and g + 8, of the
+//   first
 //                 16 inputs and of the others; and factors d, d' alone.
 //   kF32          [tile][in][16] float32, the host's panels: one chain per output, the CPU's bits.
 #pragma once

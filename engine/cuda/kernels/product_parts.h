@@ -33,10 +33,10 @@ void launch_wide(const ProductArguments& a, const ProductGeometry& g,
 void launch_chain(const ProductArguments& a, const ProductGeometry& g, cudaStream_t stream);
 
 // Of matrices that the tensor cores multiply, on a device.
-constexpr WeightStorage kPackedStorages[] = {
-    WeightStorage::kBf16,    WeightStorage::kInt8Channel, WeightStorage::kInt8Group,
-    WeightStorage::kQ4Group, WeightStorage::kQ4K,         WeightStorage::kQ5K,
-    WeightStorage::kQ6K};
+constexpr WeightStorage kPackedStorages[] = {WeightStorage::kBf16,      WeightStorage::kInt8Channel,
+                                             WeightStorage::kInt8Group, WeightStorage::kQ4Group,
+                                             WeightStorage::kQ4K,       WeightStorage::kQ5K,
+                                             WeightStorage::kQ6K};
 
 template <typename Kernel>
 void allow_bytes(Kernel* kernel, int bytes) {
@@ -108,8 +108,8 @@ __device__ __forceinline__ void add_block(float (&acc)[4], const TileFactors<S>&
     mma_bf16(acc, w.a[0], b.x, b.y);
     mma_bf16(acc, w.a[1], b.z, b.w);
   } else if constexpr (LaneWeights<S>::kHalves) {
-    // The first 16 inputs are those of lanes with t of 0 and 1: for each half's sum the other half's
-    // inputs are zeros.
+    // The first 16 inputs are those of lanes with t of 0 and 1: for each half's sum the other
+    // half's inputs are zeros.
     const uint32_t first = threadIdx.x % 4 < 2 ? 0xffffffffu : 0u, second = ~first;
     float sum[4] = {}, more[4] = {};
     mma_bf16(sum, w.a[0], b.x & first, b.y & first);

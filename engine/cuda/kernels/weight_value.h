@@ -59,7 +59,8 @@ EVALRUN_DEVICE inline float panel_channel_scale(const PanelRef& w, int o) {
 
 // Of K-quants: the block of 256 inputs with input k of a panel, at output o's place in each line of
 // 16 bytes (engine/model/k_panels.h).
-EVALRUN_DEVICE inline const unsigned char* panel_k_block(const PanelRef& w, int bits, int o, int k) {
+EVALRUN_DEVICE inline const unsigned char* panel_k_block(const PanelRef& w, int bits, int o,
+                                                         int k) {
   return panel_of(w, o) + static_cast<size_t>(k / kKBlock) * k_panel_block_bytes(bits);
 }
 EVALRUN_DEVICE inline unsigned panel_k_code(const PanelRef& w, int bits, int o, int k) {
@@ -82,8 +83,8 @@ EVALRUN_DEVICE inline unsigned panel_k_scale(const PanelRef& w, int bits, int o,
 }
 EVALRUN_DEVICE inline unsigned panel_k_minimum(const PanelRef& w, int bits, int o, int k) {
   const int group = k % kKBlock / 32;
-  return panel_k_block(w, bits, o, k)[kKMinima + static_cast<size_t>((group / 2 * 16 + o % 16) * 2 +
-                                                                     group % 2)];
+  return panel_k_block(
+      w, bits, o, k)[kKMinima + static_cast<size_t>((group / 2 * 16 + o % 16) * 2 + group % 2)];
 }
 EVALRUN_DEVICE inline uint16_t panel_k_factor(const PanelRef& w, int bits, int o, int k, bool m) {
   const unsigned char* at =
@@ -106,7 +107,8 @@ EVALRUN_DEVICE inline float k_weight_at(const MatrixRef& w, int o, int k) {
     code |= (reinterpret_cast<const uint16_t*>(codes + kKHighAt)[lane] >> place & 1u) << 4;
   if (bits == 6)
     code |= (reinterpret_cast<const uint32_t*>(codes + kKHighAt)[lane] >> place & 3u) << 4;
-  const uint32_t scales = reinterpret_cast<const uint32_t*>(w.scales)[at * 8 + static_cast<size_t>(g)];
+  const uint32_t scales =
+      reinterpret_cast<const uint32_t*>(w.scales)[at * 8 + static_cast<size_t>(g)];
   const auto* factors = reinterpret_cast<const uint16_t*>(
       w.factors + ((tile * blocks / kSuperBlocks + static_cast<size_t>(block / kSuperBlocks)) * 8 +
                    static_cast<size_t>(g)) *
@@ -114,7 +116,8 @@ EVALRUN_DEVICE inline float k_weight_at(const MatrixRef& w, int o, int k) {
   const float d = half_bits_to_float(factors[second]);
   if (bits == 6) {
     const int which = k % kBlock / 16 * 2 + second;
-    return d * byte_value(scales, which, kKSigned) * static_cast<float>(static_cast<int>(code) - 32);
+    return d * byte_value(scales, which, kKSigned) *
+           static_cast<float>(static_cast<int>(code) - 32);
   }
   return d * byte_value(scales, second, 0) * static_cast<float>(code) +
          half_bits_to_float(factors[2 + second]) * byte_value(scales, 2 + second, 0);
