@@ -49,13 +49,14 @@ DeviceModel::DeviceModel(const Model& model, int device, int max_tokens, cudaStr
     pointer = nullptr;
     if (at) places.emplace_back(&pointer, *at);
   };
+  Upload upload;
   const int n_layers = model.config().n_layers;
   layers_.resize(static_cast<size_t>(n_layers));
   for (int l = 0; l < n_layers; ++l) {
     const LayerWeights& w = model.layer(l);
     DeviceLayer& layer = layers_[static_cast<size_t>(l)];
     const auto join = [&](std::initializer_list<const WeightMatrix*> parts, Joint joint) {
-      JointMatrix m(device, {parts.begin(), parts.size()}, joint, stream);
+      JointMatrix m(device, {parts.begin(), parts.size()}, joint, stream, upload);
       look_at(m);
       return m;
     };
@@ -73,8 +74,8 @@ DeviceModel::DeviceModel(const Model& model, int device, int max_tokens, cudaStr
     place(layer.gate_up_bias, add_bias(layer.gate_up, {&w.gate_bias, &w.up_bias}));
     place(layer.down_bias, add_bias(layer.down, {&w.down_bias}));
   }
-  head_ = MatrixStore::get(device, model.head(), stream);
-  embedding_ = MatrixStore::get(device, model.embedding(), stream);
+  head_ = MatrixStore::get(device, model.head(), stream, &upload);
+  embedding_ = MatrixStore::get(device, model.embedding(), stream, &upload);
   place(final_norm_, add_if(model.final_norm()));
   const RopeTable rope = make_rope_table(model.config(), max_tokens);
   place(cos_, add(rope.cos));

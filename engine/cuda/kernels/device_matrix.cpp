@@ -1,8 +1,10 @@
 #include "engine/cuda/kernels/device_matrix.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "engine/base/error.h"
 #include "engine/cuda/kernels/k_codes.h"
@@ -74,13 +76,19 @@ DeviceMatrix::DeviceMatrix(const WeightMatrix& w, cudaStream_t stream)
     : DeviceMatrix(std::array<const WeightMatrix*, 1>{&w}, Joint::kBehind, stream) {}
 
 DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joint,
-                           cudaStream_t stream) {
+                           cudaStream_t stream, Upload* upload) {
   EVALRUN_CHECK(!parts.empty() && parts.size() <= kMaxParts, "{} parts", parts.size());
   EVALRUN_CHECK(joint == Joint::kBehind || parts.size() == 2, "{} parts in turns", parts.size());
   ref_.storage = with_offsets(parts[0]->storage());
   ref_.in = parts[0]->in();
   ref_.blocks = padded_to(ref_.in, kBlock) / kBlock;
 
+  std::optional<Upload> own;
+  if (upload == nullptr) {
+    size_t most = 1;
+    for (const WeightMatrix* w : parts) most = std::max(most, w->size());
+    upload = &own.emplace(std::min(most, Upload::kPiece));
+  }
   RowMap map;
   map.joint = joint;
   map.n = static_cast<int>(parts.size());
@@ -94,8 +102,7 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
     const WeightMatrix& w = written[i].empty() ? *parts[i] : written[i];
     EVALRUN_CHECK(joint == Joint::kBehind || w.out() == parts[0]->out(), "parts in turns differ");
     raw.emplace_back(w.size());
-    EVALRUN_CUDA(cudaMemcpyAsync(raw.back().as<void>(), w.bytes().data(), w.size(),
-                                 cudaMemcpyHostToDevice, stream));
+    upload->copy(raw.back().as<void>(), w.bytes().data(), w.size(), stream);
     map.part[i] = {raw.back().as<unsigned char>(), w.panel_bytes(), w.out(), w.in()};
     map.first[i] = joint == Joint::kTurns ? static_cast<int>(i) * 8 : outputs;
     first_.push_back(map.first[i]);
@@ -109,7 +116,8 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
   if (k_bits(ref_.storage) != 0) ref_.factors = ref_.scales + k_scale_bytes(outputs, ref_.in);
 
   pack(map, ref_, codes_.bytes(), scales_.bytes(), stream);
-  EVALRUN_CUDA(cudaStreamSynchronize(stream));  // `raw` and `written` go
+  EVALRUN_CUDA(cudaStreamSynchronize(stream));  // `raw` goes
+  upload->waited();
 }
 
 namespace {
@@ -141,19 +149,20 @@ std::shared_ptr<const DeviceMatrix> find(const Key& key) {
 
 std::shared_ptr<const DeviceMatrix> MatrixStore::get(int device,
                                                      std::span<const WeightMatrix* const> parts,
-                                                     Joint joint, cudaStream_t stream) {
+                                                     Joint joint, cudaStream_t stream,
+                                                     Upload* upload) {
   const std::lock_guard lock(store_mutex);
   const Key key{device, parts[0]->bytes().data(), parts.size()};
   if (auto there = find(key)) return there;
   std::erase_if(store(), [](const auto& e) { return e.second.matrix.expired(); });
-  auto made = std::make_shared<const DeviceMatrix>(parts, joint, stream);
+  auto made = std::make_shared<const DeviceMatrix>(parts, joint, stream, upload);
   store()[key] = {made, parts[0]->owner()};
   return made;
 }
 std::shared_ptr<const DeviceMatrix> MatrixStore::get(int device, const WeightMatrix& w,
-                                                     cudaStream_t stream) {
+                                                     cudaStream_t stream, Upload* upload) {
   const WeightMatrix* const one[] = {&w};
-  return get(device, one, Joint::kBehind, stream);
+  return get(device, one, Joint::kBehind, stream, upload);
 }
 size_t MatrixStore::missing(int device, std::span<const WeightMatrix* const> parts) {
   const std::lock_guard lock(store_mutex);
@@ -178,11 +187,12 @@ std::vector<JointMatrix::Parts> JointMatrix::pieces_of(Parts parts, Joint joint)
   return pieces;
 }
 
-JointMatrix::JointMatrix(int device, Parts parts, Joint joint, cudaStream_t stream) {
+JointMatrix::JointMatrix(int device, Parts parts, Joint joint, cudaStream_t stream,
+                         Upload& upload) {
   const std::vector<Parts> of = pieces_of(parts, joint);
   joint_ = of.size() == 1 ? joint : Joint::kBehind;
   for (const Parts& piece : of) {
-    auto matrix = MatrixStore::get(device, piece, joint_, stream);
+    auto matrix = MatrixStore::get(device, piece, joint_, stream, &upload);
     for (size_t i = 0; i < piece.size(); ++i) parts_.push_back(outputs_ + matrix->part(i));
     pieces_.push_back({matrix, outputs_});
     outputs_ += matrix->outputs();

@@ -9,6 +9,7 @@
 
 #include "engine/cuda/kernels/matrix_ref.h"
 #include "engine/cuda/runtime/memory.h"
+#include "engine/cuda/runtime/upload.h"
 #include "engine/model/weight_matrix.h"
 
 namespace evalrun::engine::cuda {
@@ -16,8 +17,10 @@ namespace evalrun::engine::cuda {
 class DeviceMatrix {
  public:
   // Copies and repacks; parts have one storage, but for offsets that some are kept without, and one
-  // number of inputs. `stream` has run when this returns.
-  DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joint, cudaStream_t stream);
+  // number of inputs. `stream` has run when this returns. `upload`: of many matrices; nullptr: one
+  // of its own.
+  DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joint, cudaStream_t stream,
+               Upload* upload = nullptr);
   explicit DeviceMatrix(const WeightMatrix& w, cudaStream_t stream);
 
   const MatrixRef& ref() const { return ref_; }
@@ -47,9 +50,10 @@ class MatrixStore {
   // A host matrix is known by its memory: the entry dies with it.
   static std::shared_ptr<const DeviceMatrix> get(int device,
                                                  std::span<const WeightMatrix* const> parts,
-                                                 Joint joint, cudaStream_t stream);
+                                                 Joint joint, cudaStream_t stream,
+                                                 Upload* upload = nullptr);
   static std::shared_ptr<const DeviceMatrix> get(int device, const WeightMatrix& w,
-                                                 cudaStream_t stream);
+                                                 cudaStream_t stream, Upload* upload = nullptr);
   // Bytes that get() would still have to allocate; 0 when the matrix is on the device.
   static size_t missing(int device, std::span<const WeightMatrix* const> parts);
 };
@@ -65,7 +69,7 @@ class JointMatrix {
   };
 
   JointMatrix() = default;
-  JointMatrix(int device, Parts parts, Joint joint, cudaStream_t stream);
+  JointMatrix(int device, Parts parts, Joint joint, cudaStream_t stream, Upload& upload);
   // The parts of each piece.
   static std::vector<Parts> pieces_of(Parts parts, Joint joint);
 
