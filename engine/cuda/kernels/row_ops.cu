@@ -146,25 +146,46 @@ __global__ void norm(NormJob job) {
       store_input(job.to.data, row_at(i, job.to.stride, j), 0.0f, true);
 }
 
+// A thread has the columns of its place in each of kRoundEach stretches of kThreads; loads come
+// first.
+constexpr int kRoundEach = 4;
+__device__ __forceinline__ int round_column(int u) {
+  return (static_cast<int>(blockIdx.y) * kRoundEach + u) * kThreads + static_cast<int>(threadIdx.x);
+}
+__device__ __forceinline__ void store_columns(const InputRows& to, int i,
+                                              const float (&value)[kRoundEach]) {
+#pragma unroll
+  for (int u = 0; u < kRoundEach; ++u)
+    if (const int j = round_column(u); j < to.stride)
+      store_input(to.data, row_at(i, to.stride, j), value[u], to.bf16);
+}
+
 __global__ void round_to(const float* x, int ldx, int width, float factor, InputRows to) {
   wait_for_previous();
   const int i = static_cast<int>(blockIdx.x);
-  for (int j = static_cast<int>(threadIdx.x); j < to.stride; j += kThreads)
-    store_input(to.data, row_at(i, to.stride, j), j < width ? x[row_at(i, ldx, j)] * factor : 0.0f,
-                to.bf16);
+  float value[kRoundEach];
+#pragma unroll
+  for (int u = 0; u < kRoundEach; ++u) {
+    const int j = round_column(u);
+    value[u] = j < width ? x[row_at(i, ldx, j)] * factor : 0.0f;
+  }
+  store_columns(to, i, value);
 }
 
 __global__ void convert(InputRows from, int width, InputRows to) {
   wait_for_previous();
   const int i = static_cast<int>(blockIdx.x);
-  for (int j = static_cast<int>(threadIdx.x); j < to.stride; j += kThreads) {
+  float value[kRoundEach];
+#pragma unroll
+  for (int u = 0; u < kRoundEach; ++u) {
+    const int j = round_column(u);
     const size_t at = row_at(i, from.stride, j);
-    float v = 0;
+    value[u] = 0;
     if (j < width)
-      v = from.bf16 ? bf16_to_float(static_cast<const uint16_t*>(from.data)[at])
-                    : static_cast<const float*>(from.data)[at];
-    store_input(to.data, row_at(i, to.stride, j), v, to.bf16);
+      value[u] = from.bf16 ? bf16_to_float(static_cast<const uint16_t*>(from.data)[at])
+                           : static_cast<const float*>(from.data)[at];
   }
+  store_columns(to, i, value);
 }
 
 // Rows that share what is read of a B.
@@ -386,6 +407,12 @@ __global__ void commit(CommitJob job) {
 }
 
 dim3 per_row(int n) { return dim3(static_cast<unsigned>(n)); }
+// Of round_to and convert.
+dim3 per_columns(int n, const InputRows& to) {
+  constexpr int kColumns = kRoundEach * kThreads;
+  return dim3(static_cast<unsigned>(n),
+              static_cast<unsigned>((to.stride + kColumns - 1) / kColumns));
+}
 
 }  // namespace
 
@@ -407,11 +434,11 @@ void norm_rows(const NormJob& job, int n, cudaStream_t stream) {
 }
 void round_rows(const float* x, int ldx, int width, float factor, const InputRows& to, int n,
                 cudaStream_t stream) {
-  launch("round_to", round_to, per_row(n), kThreads, 0, stream, x, ldx, width, factor, to);
+  launch("round_to", round_to, per_columns(n, to), kThreads, 0, stream, x, ldx, width, factor, to);
 }
 void convert_rows(const InputRows& from, int width, const InputRows& to, int n,
                   cudaStream_t stream) {
-  launch("convert", convert, per_row(n), kThreads, 0, stream, from, width, to);
+  launch("convert", convert, per_columns(n, to), kThreads, 0, stream, from, width, to);
 }
 void update_rows(const UpdateJob& job, int n, cudaStream_t stream) {
   const int items = job.joint == Joint::kTurns ? job.activated.stride : job.width;
