@@ -118,7 +118,8 @@ __global__ void pack_k_codes(RowMap map, MatrixRef to, unsigned char* codes) {
     }
   }
   unsigned char* at = codes + block * static_cast<size_t>(k_code_bytes(kBits));
-  reinterpret_cast<uint2*>(at)[lane] = make_uint2(low[0], low[1]);
+  reinterpret_cast<uint32_t*>(at)[2 * lane] = low[0];
+  reinterpret_cast<uint32_t*>(at)[2 * lane + 1] = low[1];
   if (kBits == 5) reinterpret_cast<uint16_t*>(at + kKHighAt)[lane] = static_cast<uint16_t>(high);
   if (kBits == 6) reinterpret_cast<uint32_t*>(at + kKHighAt)[lane] = high;
 }
