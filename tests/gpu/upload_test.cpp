@@ -55,8 +55,8 @@ TEST(Uploads, BringEveryByte) {
 TEST(Uploads, GoStraightWithoutPageLockedMemory) {
   // The first buffer, or the second: between them are the first one's event, copy and record.
   for (const int refused : {0, 4}) {
-    Upload upload(512);
     const Queue queue(false);
+    Upload upload(512);
     const std::vector<uint8_t> want = random_bytes(4000, 5);
     const DeviceBuffer on(want.size());
     emulator::fail_after(refused, cudaErrorMemoryAllocation, false);
@@ -70,8 +70,8 @@ TEST(Uploads, GoStraightWithoutPageLockedMemory) {
 // While one buffer is copied from, the other is filled: the host waits only for a buffer that it
 // needs again.
 TEST(Uploads, WaitForABufferWhenItsTurnComesAgain) {
-  Upload upload(512);
   const Queue queue(false);
+  Upload upload(512);
   const std::vector<uint8_t> from = random_bytes(4 * 512, 6);
   const DeviceBuffer on(from.size());
   const long before = emulator::waits();

@@ -19,7 +19,8 @@ class Upload {
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
 
-  // Queued on `stream`, one for all copies. `from` has been read when this returns.
+  // Queued on `stream`, one for all copies, which outlives this. `from` has been read when this
+  // returns.
   void copy(void* to, const void* from, size_t bytes, cudaStream_t stream);
   // The stream has run.
   void waited();
