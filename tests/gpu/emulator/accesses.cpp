@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/emulator/include/emulator.h"
@@ -64,6 +65,12 @@ struct Thread {
   uint32_t id = 0;  // of `now`, 0 before its first access
   bool fenced = false, waited = false;
   uint32_t fence_barriers = 0, fence_clock = 0;
+  uint32_t handed_over = 0;    // to the asynchronous proxy: what came before this clock
+  std::vector<uint32_t> seen;  // of a cluster: clocks of its threads and mbarriers that came before
+};
+// What has arrived somewhere in this phase, and in all that are completed.
+struct Meeting {
+  std::vector<uint32_t> arriving, done;
 };
 struct Seen {  // an atomic operation and what it could have read
   uint32_t thread, barriers;
@@ -85,6 +92,10 @@ struct Checker {
   std::vector<Granule> shared_cells;
   std::unordered_map<uintptr_t, std::unique_ptr<std::array<Granule, kPage>>> pages;
   Range shared, arguments, last;
+  Range all_shared;  // of the cluster
+  bool cluster = false;
+  std::unordered_map<const void*, Meeting> meetings;
+  std::unordered_map<size_t, uint32_t> mbarrier_clocks;
 };
 Checker& checker() {
   static auto* c = new Checker;  // used while others are destroyed
@@ -150,6 +161,8 @@ bool ordered(const Access& a, const Thread& t) {
   if (a.segment == 0 || a.segment == t.id) return true;
   const Checker& c = checker();
   const Segment& s = c.segments[a.segment];
+  if (c.cluster && s.block == t.now.block)
+    return s.thread == t.now.thread || (s.thread < t.seen.size() && s.clock < t.seen[s.thread]);
   if (s.block == t.now.block)
     return s.thread == t.now.thread || s.barriers < t.now.barriers ||
            (s.thread / 32 == t.now.thread / 32 && s.warp_syncs < t.now.warp_syncs);
@@ -210,7 +223,7 @@ Granule& granule_at(uintptr_t address, bool shared) {
   Checker& c = checker();
   Granule* g = nullptr;
   if (shared) {
-    g = &c.shared_cells[(address - reinterpret_cast<uintptr_t>(c.shared.begin)) / kGranule];
+    g = &c.shared_cells[(address - reinterpret_cast<uintptr_t>(c.all_shared.begin)) / kGranule];
   } else {
     static uintptr_t last_number = 0;
     static std::array<Granule, kPage>* last = nullptr;
@@ -340,7 +353,7 @@ std::string source_line(uint32_t code) {
   return lines.empty() ? text : lines;
 }
 
-void begin_grid(const void* kernel, dim3 block, bool overlaps) {
+void begin_grid(const void* kernel, size_t threads, bool cluster, bool overlaps) {
   Checker& c = checker();
   if (!c.on) return;
   if (c.checked) c.launched.insert(kernel);
@@ -350,7 +363,8 @@ void begin_grid(const void* kernel, dim3 block, bool overlaps) {
   c.segments.assign(1, {});
   c.at.clear();
   c.last = {};
-  c.threads.resize(size_t{block.x} * block.y * block.z);
+  c.threads.resize(threads);
+  c.cluster = cluster;
 }
 std::vector<std::string> checked_kernels() {
   std::vector<std::string> names;
@@ -361,7 +375,8 @@ void begin_block(Range shared) {
   Checker& c = checker();
   if (!c.on) return;
   ++c.run, ++c.block;
-  c.shared = shared;
+  c.shared = c.all_shared = shared;
+  c.meetings.clear(), c.mbarrier_clocks.clear();
   if (c.shared_cells.size() < shared.bytes / kGranule + 1)
     c.shared_cells.resize(shared.bytes / kGranule + 1);
   c.known.clear(), c.seen.clear();
@@ -373,7 +388,10 @@ void begin_block(Range shared) {
 Unchecked::Unchecked() : was_checked_(checker().checked) { checker().checked = false; }
 Unchecked::~Unchecked() { checker().checked = was_checked_; }
 
-void enter(int thread, Range stack) { g_current = {false, thread, stack}; }
+void enter(int thread, Range stack, Range shared) {
+  g_current = {false, thread, stack};
+  checker().shared = shared;
+}
 void end_of_kernel() { g_current.inside = false; }
 Outside::Outside() : was_inside_(g_current.inside) { g_current.inside = false; }
 Outside::~Outside() { g_current.inside = was_inside_; }
@@ -444,6 +462,111 @@ void end_copy(int thread, void* shared, size_t bytes, const void* code) {
     g.all.write = me;
     g.bytes.reset();
   });
+}
+
+namespace {
+
+void join(std::vector<uint32_t>& into, const std::vector<uint32_t>& more) {
+  if (into.size() < more.size()) into.resize(more.size());
+  for (size_t i = 0; i < more.size(); ++i) into[i] = std::max(into[i], more[i]);
+}
+void raise_clock(std::vector<uint32_t>& clocks, size_t i, uint32_t to) {
+  if (clocks.size() <= i) clocks.resize(i + 1);
+  clocks[i] = std::max(clocks[i], to);
+}
+
+}  // namespace
+
+void release(int thread, const void* at) {
+  Checker& c = checker();
+  if (!c.on || !c.cluster) return;
+  Thread& t = c.threads[static_cast<size_t>(thread)];
+  Meeting& m = c.meetings[at];
+  join(m.arriving, t.seen);
+  raise_clock(m.arriving, t.now.thread, t.now.clock + 1);
+  step(t);
+}
+void completed(const void* at) {
+  Checker& c = checker();
+  if (!c.on || !c.cluster) return;
+  Meeting& m = c.meetings[at];
+  join(m.done, m.arriving);
+  m.arriving.clear();
+}
+void acquire(int thread, const void* at) {
+  Checker& c = checker();
+  if (!c.on || !c.cluster) return;
+  Thread& t = c.threads[static_cast<size_t>(thread)];
+  join(t.seen, c.meetings[at].done);
+  step(t);
+}
+
+void begin_bulk_copy(void* shared, const void* global, size_t bytes, const void* code) {
+  if (!looked_at()) return;
+  access(global, bytes, Kind::kRead, code_of(code));
+  access(shared, bytes, Kind::kWrite, code_of(code));
+  if (traffic::counting()) return;
+  for_each_granule(shared, bytes, true, [](Granule& g, size_t, size_t) { g.arriving = true; });
+}
+void end_bulk_copy(void* shared, size_t bytes, const void* mbarrier, size_t number) {
+  Checker& c = checker();
+  if (!looked_at() || traffic::counting()) return;
+  if (!c.cluster) {  // threads are not told apart by what they waited for
+    for_each_granule(shared, bytes, true, [](Granule& g, size_t, size_t) {
+      g.arriving = false;
+      g.all = {};
+      g.bytes.reset();
+    });
+    return;
+  }
+  const size_t writer = c.threads.size() + number;
+  const uint32_t clock = c.mbarrier_clocks[number]++;
+  const auto id = static_cast<uint32_t>(c.segments.size());
+  Segment s;
+  s.block = c.block, s.thread = static_cast<uint32_t>(writer), s.clock = clock;
+  c.segments.push_back(s);
+  for_each_granule(shared, bytes, true, [&](Granule& g, size_t, size_t) {
+    g.arriving = false;
+    g.all = {};
+    g.all.write.segment = id;
+    g.bytes.reset();
+  });
+  raise_clock(c.meetings[mbarrier].arriving, writer, clock + 1);
+}
+void cluster_write(void* p, size_t bytes, const void* code) {
+  Checker& c = checker();
+  if (!looked_at() || traffic::counting()) return;  // other banks than the thread's own
+  if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
+    report("misaligned", p, bytes, Kind::kWrite, code_of(code));
+  const Range mine = std::exchange(c.shared, c.all_shared);
+  access(p, bytes, Kind::kWrite, code_of(code));
+  c.shared = mine;
+}
+void async_read(const void* p, size_t bytes, const void* code) {
+  Checker& c = checker();
+  if (!looked_at()) return;
+  access(p, bytes, Kind::kRead, code_of(code));
+  if (traffic::counting()) return;
+  for_each_granule(p, bytes, true, [&](Granule& g, size_t, size_t) {
+    const auto check = [&](const Access& a) {
+      if (a.segment == 0) return;
+      const Segment& s = c.segments[a.segment];
+      if (s.block != c.block || s.thread >= c.threads.size()) return;  // a bulk copy's
+      if (s.clock >= c.threads[s.thread].handed_over)
+        report("written, and not handed to the asynchronous proxy that reads it", p, bytes,
+               Kind::kRead, code_of(code), &a, true);
+    };
+    check(g.all.write);
+    if (g.bytes != nullptr)
+      for (const Cell& cell : *g.bytes) check(cell.write);
+  });
+}
+void fence_proxy(int thread) {
+  Checker& c = checker();
+  if (!c.on) return;
+  Thread& t = c.threads[static_cast<size_t>(thread)];
+  step(t);
+  t.handed_over = t.now.clock;
 }
 
 }  // namespace emulator::accesses

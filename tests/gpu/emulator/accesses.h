@@ -18,7 +18,9 @@
 //         and mma order nothing;
 //       . blocks of a grid by a fence, an atomic operation, another one that reads it, a fence; a
 //         barrier may stand between a thread's fence and its block's atomic, and after it as well;
-//       . grids by their stream.
+//       . grids by their stream;
+//       . threads of a cluster also by its barrier, and by an mbarrier: what was done before an
+//         arrival is there after a wait for that phase. So is what a bulk copy brought.
 //   - when it is one of a grid that may begin before the grid before it has ended, the thread has
 //     not waited for that one yet (wait_for_previous()), and it writes, or reads what such a grid
 //     or one after the last that did not overlap has written. Weights, packed by kernels that
@@ -29,7 +31,8 @@
 //
 // Not checked: two streams at once; reads of memory that was never written, which is not-a-number.
 // Not known, and so taken for races: order between blocks that passes through __syncwarp(), through
-// a third block, or by a fence that is not the thread's last before the atomic.
+// a third block, by a fence that is not the thread's last before the atomic, or by an mbarrier in a
+// launch without clusters.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -64,18 +67,34 @@ void hook(const void* p, size_t bytes, Kind kind, bool aligned, const void* code
 void switch_on();  // this program has kernels with hooks
 
 // What surrounds the accesses; fibres.cpp says it.
-void begin_grid(const void* kernel, dim3 block, bool overlaps);
+// `threads`: of a block, or of a cluster, whose threads are looked at as one block's are, but for
+// what __syncthreads() orders.
+void begin_grid(const void* kernel, size_t threads, bool cluster, bool overlaps);
 void all_grids_ended();  // of the stream that runs: the host has waited for it
 void begin_block(Range shared);
-void enter(int thread, Range stack);  // this thread runs
-void end_of_kernel();                 // it is done
-void after_barrier(int thread);       // __syncthreads()
-void after_warp_sync(int thread);     // __syncwarp()
-void after_wait(int thread);          // griddepcontrol.wait
+void enter(int thread, Range stack, Range shared);  // this thread runs; its block's memory
+void end_of_kernel();                               // it is done
+void after_barrier(int thread);                     // __syncthreads()
+void after_warp_sync(int thread);                   // __syncwarp()
+void after_wait(int thread);                        // griddepcontrol.wait
 void fence(int thread);
 void atomic(int thread, void* at, size_t bytes, const void* code);
 void begin_copy(void* shared, const void* global, size_t bytes, size_t given, const void* code);
 void end_copy(int thread, void* shared, size_t bytes, const void* code);
+
+// Of clusters. Threads arrive at something (barrier, mbarrier, warp); when all have, that phase is
+// completed; who has waited for it knows what was done before the arrivals.
+void release(int thread, const void* at);
+void completed(const void* at);
+void acquire(int thread, const void* at);
+void begin_bulk_copy(void* shared, const void* global, size_t bytes, const void* code);
+// `number`: of the mbarrier among the cluster's, which counts as the thread that writes.
+void end_bulk_copy(void* shared, size_t bytes, const void* mbarrier, size_t number);
+void cluster_write(void* p, size_t bytes, const void* code);  // st.shared::cluster
+// By the asynchronous proxy for the thread that runs. What anyone wrote must have been handed over
+// before (fence.proxy.async).
+void async_read(const void* p, size_t bytes, const void* code);
+void fence_proxy(int thread);
 
 // Accesses are not looked at but where they are counted, while it lives.
 class Unchecked {

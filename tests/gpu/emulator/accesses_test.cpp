@@ -334,5 +334,87 @@ TEST_F(Accesses, WhatIsReadByTheReadOnlyPathIsWrittenByNobody) {
   EXPECT_DEATH(one(in_), "read-only path");
 }
 
+// --- clusters ------------------------------------------------------------------------------------
+
+constexpr int kMultiplying = 128;
+enum class Cluster { kRight, kNoFull, kNoEmpty, kNoProxyFence, kNoBarrier, kNoMeeting };
+
+// A block alone could do it, too: a stage that thread 0 fills by a bulk copy, again and again, and
+// all read; shared memory that a wgmma reads; a word for the next block.
+void in_a_cluster(const int* in, int* out, Cluster with) {
+  const auto i = static_cast<int>(threadIdx.x);
+  auto *full = shared<uint64_t>(), *empty = full + 1, *came = full + 2;
+  int* stage = shared<int>() + 64;
+  auto* factors = shared<uint16_t>() + 1024;
+  int* word = shared<int>() + 1024 + i;
+  if (i == 0) {
+    mbarrier_init(full, 1), mbarrier_init(empty, kMultiplying);
+    mbarrier_init(came, kMultiplying / 32);
+  }
+  cluster_arrive();
+  cluster_wait();
+  int sum = 0;
+  for (unsigned round = 0; round < 3; ++round) {
+    if (i == 0) {
+      if (round > 0 && with != Cluster::kNoEmpty) mbarrier_wait(empty, (round - 1) % 2);
+      mbarrier_arrive(full, 256);
+      bulk_copy(stage, in, 256, full);
+    }
+    if (with != Cluster::kNoFull || round == 0) mbarrier_wait(full, round % 2);
+    sum += stage[i % 64];
+    mbarrier_arrive(empty);
+  }
+
+  factors[i] = 0;
+  if (with != Cluster::kNoProxyFence) fence_proxy_async();
+  if (with != Cluster::kNoBarrier) __syncthreads();
+  const uint32_t a[4] = {};
+  float d[4] = {};
+  wgmma_fence();
+  wgmma_bf16(d, 4, a, shared_offset(factors) >> 4 | uint64_t{128 >> 4} << 16, true);
+  wgmma_commit();
+  wgmma_wait(0);
+
+  const int rank = cluster_rank();
+  cluster_store(of_cluster(word, 1 - rank), &i, sizeof i);
+  __syncwarp();
+  if (i % 32 == 0) mbarrier_arrive(static_cast<uint64_t*>(of_cluster(came, 1 - rank)));
+  if (with != Cluster::kNoMeeting) mbarrier_wait(came, 0);
+  out[static_cast<int>(blockIdx.x) * kMultiplying + i] = sum + *word + static_cast<int>(d[0]);
+  cluster_arrive();
+  cluster_wait();
+}
+
+TEST_F(Accesses, ThreadsOfAClusterAreOrderedByMbarriers) {
+  std::vector<int> three(64);
+  for (int i = 0; i < 64; ++i) three[static_cast<size_t>(i)] = 10 * i;
+  ASSERT_EQ(cudaMemcpy(in_, three.data(), 256, cudaMemcpyHostToDevice), cudaSuccess);
+  const auto with = [&](Cluster how, uint64_t seed) {
+    set_schedule_seed(seed);
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {2, 1, 1};
+    cudaLaunchConfig_t config;
+    config.gridDim = dim3(2), config.blockDim = dim3(kMultiplying);
+    config.dynamicSmemBytes = 8192;
+    config.attrs = &attribute, config.numAttrs = 1;
+    ASSERT_EQ(cudaLaunchKernelEx(&config, in_a_cluster, in_, out_, how), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  };
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    with(Cluster::kRight, seed);
+    const std::vector<int> got = ints(out_, 2 * kMultiplying);
+    for (int i = 0; i < 2 * kMultiplying; ++i)
+      ASSERT_EQ(got[static_cast<size_t>(i)], 30 * (i % 64) + i % kMultiplying) << i;
+  }
+  for (uint64_t seed = 1; seed < 4; ++seed) {
+    EXPECT_DEATH(with(Cluster::kNoFull, seed), "under way|race");
+    EXPECT_DEATH(with(Cluster::kNoEmpty, seed), "under way|race|never ends");
+    EXPECT_DEATH(with(Cluster::kNoProxyFence, seed), "not handed to the asynchronous proxy");
+    EXPECT_DEATH(with(Cluster::kNoBarrier, seed), "race|not handed|overwritten");
+    EXPECT_DEATH(with(Cluster::kNoMeeting, seed), "race");
+  }
+}
+
 }  // namespace
 }  // namespace emulator::testing

@@ -37,6 +37,7 @@ namespace {
 
 constexpr size_t kGuard = 256;
 constexpr unsigned char kGuardByte = 0xA5;
+constexpr unsigned kMostOfCluster = 8;  // blocks, on every GPU that has clusters
 
 // A whole number from the environment, `otherwise` when it is not set; `rest` takes what follows
 // it.
@@ -54,7 +55,7 @@ uint64_t number_of(const char* name, uint64_t otherwise, std::string* rest = nul
 }
 
 struct State {
-  int devices = 1;
+  int devices = 1, capability = 80, multiprocessors = 16;
   size_t memory = size_t{1} << 30, used = 0;
   std::map<unsigned char*, size_t> device;              // start after the guard -> bytes
   std::deque<std::pair<unsigned char*, size_t>> freed;  // given back, watched for late writes
@@ -70,6 +71,8 @@ struct State {
 
   void read_environment() {
     memory = number_of("CUDA_EMULATOR_MEMORY", size_t{1} << 30);
+    capability = static_cast<int>(number_of("CUDA_EMULATOR_CAPABILITY", 80));
+    multiprocessors = static_cast<int>(number_of("CUDA_EMULATOR_MULTIPROCESSORS", 16));
     std::string rest;
     fail_in = static_cast<int>(number_of("CUDA_EMULATOR_FAIL", UINT64_MAX, &rest));
     fault = cudaErrorIllegalAddress, sticky = rest == ":sticky", stuck = false;
@@ -199,6 +202,7 @@ void reset_from_environment() {
 }
 void set_device_count(int n) { state().devices = n; }
 void set_device_memory(size_t bytes) { state().memory = bytes; }
+void set_device_capability(int capability) { state().capability = capability; }
 size_t live_device_bytes() { return state().used; }
 void fail_after(int n, cudaError_t error, bool sticky) {
   state().fail_in = n, state().fault = error, state().sticky = sticky, state().stuck = false;
@@ -215,6 +219,15 @@ cudaError_t allow_shared(const void* kernel, int bytes) {
   return cudaSuccess;
 }
 
+cudaError_t active_clusters(int* n, const cudaLaunchConfig_t& c) {
+  EMULATED_CALL();
+  *n = state().multiprocessors;
+  for (unsigned i = 0; i < c.numAttrs; ++i)
+    if (c.attrs[i].id == cudaLaunchAttributeClusterDimension)
+      *n /= static_cast<int>(c.attrs[i].val.clusterDim.x);
+  return cudaSuccess;
+}
+
 cudaError_t queue_kernel(const cudaLaunchConfig_t& c, const void* kernel, Work body) {
   EMULATED_CALL();
   const size_t threads = size_t{c.blockDim.x} * c.blockDim.y * c.blockDim.z;
@@ -226,13 +239,23 @@ cudaError_t queue_kernel(const cudaLaunchConfig_t& c, const void* kernel, Work b
                           ? size_t{48} << 10
                           : std::max(size_t{48} << 10, static_cast<size_t>(allowed->second));
   if (c.dynamicSmemBytes > most) return cudaErrorInvalidValue;
-  if (stream_of(c.stream).capture == nullptr) ++state().kernels;
   bool overlaps = false;
-  for (unsigned i = 0; i < c.numAttrs; ++i)
-    overlaps = overlaps || c.attrs[i].val.programmaticStreamSerializationAllowed != 0;
-  queue(c.stream,
-        [kernel, grid = c.gridDim, block = c.blockDim, shared = c.dynamicSmemBytes, overlaps,
-         b = std::move(body)] { run_grid(kernel, grid, block, shared, overlaps, b); });
+  uint32_t cluster = 1;
+  for (unsigned i = 0; i < c.numAttrs; ++i) {
+    const cudaLaunchAttribute& a = c.attrs[i];
+    if (a.id == cudaLaunchAttributeProgrammaticStreamSerialization)
+      overlaps = overlaps || a.val.programmaticStreamSerializationAllowed != 0;
+    if (a.id != cudaLaunchAttributeClusterDimension) continue;
+    const auto& d = a.val.clusterDim;  // along x, which is all that our kernels ask for
+    if (d.x == 0 || d.x > kMostOfCluster || d.y != 1 || d.z != 1 || c.gridDim.x % d.x != 0)
+      return cudaErrorInvalidClusterSize;
+    cluster = d.x;
+  }
+  if (stream_of(c.stream).capture == nullptr) ++state().kernels;
+  queue(c.stream, [kernel, grid = c.gridDim, block = c.blockDim, cluster,
+                   shared = c.dynamicSmemBytes, overlaps, b = std::move(body)] {
+    run_grid(kernel, grid, block, cluster, shared, overlaps, b);
+  });
   return cudaSuccess;
 }
 
@@ -292,7 +315,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   *p = {};
   std::snprintf(p->name, sizeof p->name, "emulated device");
   p->totalGlobalMem = state().memory;
-  p->major = 8, p->minor = 0, p->multiProcessorCount = 4;
+  p->major = state().capability / 10, p->minor = state().capability % 10;
+  p->multiProcessorCount = state().multiprocessors;
   p->sharedMemPerBlockOptin = 227 * 1024;
   return cudaSuccess;
 }

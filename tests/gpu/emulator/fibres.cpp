@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "tests/gpu/emulator/accesses.h"
+#include "tests/gpu/emulator/hopper.h"
 #include "tests/gpu/emulator/include/emulator.h"
+#include "tests/gpu/emulator/scheduler.h"
 #include "tests/gpu/emulator/traffic_counting.h"
 #include "tests/gpu/tensor_cores.h"
 #if defined(__SANITIZE_ADDRESS__)
@@ -30,8 +32,10 @@ namespace ctx = boost::context::detail;
 
 constexpr size_t kStack = size_t{128} << 10;
 constexpr size_t kSharedGuard = 64;
+constexpr size_t kSharedAlignment = 1024;  // what swizzled layouts count on
+constexpr size_t kMostFibres = 8 * 1024;   // of a cluster
 
-enum class At { kReady, kBarrier, kCollective, kDone };
+enum class At { kReady, kBarrier, kCollective, kCondition, kDone };
 
 struct Copy {
   unsigned char* to;
@@ -43,6 +47,8 @@ struct Copy {
 struct Fibre {
   uint3 place{};
   At at = At::kDone;
+  std::function<bool()> holds;  // kCondition: what it waits for, in words too
+  const char* waits_for = "";
   std::vector<Copy> copies;    // not there yet
   bool waited = false;         // for the kernel before
   std::vector<size_t> groups;  // sizes of the committed groups; later copies are in none yet
@@ -61,15 +67,24 @@ struct Warp {
   const uint32_t *a[32], *b[32];
 };
 
+// A thread block of those that run together: one, or a cluster.
+struct Block {
+  uint3 index{};
+  unsigned char* shared = nullptr;
+  int waiting = 0, done = 0;  // of its threads
+};
+
 struct Machine {
   std::vector<Fibre> fibres;
   std::vector<Warp> warps;
   std::vector<int> order;
-  std::vector<unsigned char> shared;
+  std::vector<Block> blocks;
+  std::vector<unsigned char> memory;    // all that is shared
+  size_t shared_bytes = 0, stride = 0;  // of a block; from one to the next
   const std::function<void()>* kernel = nullptr;
   ctx::fcontext_t scheduler = nullptr;
-  int waiting = 0, done = 0, n = 0;
-  bool overlaps = false;  // the grid that runs
+  int n = 0, per_block = 0;  // threads
+  bool overlaps = false;     // the grid that runs
   uint64_t seed = 0, random = 0;
   void* scheduler_fake = nullptr;
   const void* scheduler_stack = nullptr;
@@ -82,10 +97,9 @@ Machine& machine() {
   return m;
 }
 
-[[noreturn]] void fail(const char* what) {
-  std::fprintf(stderr, "emulator: block (%u, %u, %u), thread %d: %s\n", blockIdx.x, blockIdx.y,
-               blockIdx.z, g_thread, what);
-  std::abort();
+Block& block_of(int thread) {
+  Machine& m = machine();
+  return m.blocks[static_cast<size_t>(thread / m.per_block)];
 }
 
 Fibre& running() { return machine().fibres[static_cast<size_t>(g_thread)]; }
@@ -118,8 +132,9 @@ void fibre_main(ctx::transfer_t from) {
     accesses::end_of_kernel();
     if (m.overlaps && !running().waited)
       fail("a thread ends that did not wait for the kernel before");
+    hopper::end_of_thread(g_thread);
     running().at = At::kDone;
-    ++m.done;
+    ++block_of(g_thread).done;
     leave();
   }
 }
@@ -129,7 +144,9 @@ void resume(int number) {
   Fibre& f = m.fibres[static_cast<size_t>(number)];
   g_thread = number;
   threadIdx = f.place;
-  accesses::enter(number, {f.stack.get(), kStack});
+  const Block& block = block_of(number);
+  blockIdx = block.index;
+  accesses::enter(number, {f.stack.get(), kStack}, {block.shared, m.shared_bytes});
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&m.scheduler_fake, f.stack.get(), kStack);
 #endif
@@ -137,11 +154,6 @@ void resume(int number) {
   finish_switch(m.scheduler_fake);
 }
 
-uint64_t next_random() {
-  uint64_t& x = machine().random;
-  x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-  return x;
-}
 void shuffle_order(std::vector<int>& order) {
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random() % i]);
 }
@@ -241,15 +253,17 @@ void copy_now(Copy& c) {
 
 void set_schedule_seed(uint64_t seed) { machine().reseed(seed); }
 
-unsigned char* shared_memory() { return machine().shared.data(); }
+unsigned char* shared_memory() { return block_of(g_thread).shared; }
 
 void sync_threads() {
   const accesses::Outside emulating;
-  Machine& m = machine();
+  Block& block = block_of(g_thread);
   running().at = At::kBarrier;
-  ++m.waiting;
+  ++block.waiting;
+  accesses::release(g_thread, &block);
   leave();
   accesses::after_barrier(g_thread);
+  accesses::acquire(g_thread, &block);
 }
 
 uint64_t meet(Collective what, uint64_t word, int from_lane) {
@@ -262,11 +276,13 @@ uint64_t meet(Collective what, uint64_t word, int from_lane) {
   else if (w.what != what)
     fail("lanes of one warp are at different collectives");
   w.word[lane] = word, w.from[lane] = from_lane;
+  if (what == Collective::kSync) accesses::release(number, &w);
   if (++w.arrived < w.size) {
     running().at = At::kCollective;
     leave();
   } else {
     complete(w);
+    if (what == Collective::kSync) accesses::completed(&w);
     if (traffic::counting()) traffic::lanes_meet(number / 32);
     w.arrived = 0;
     for (int l = 0; l < w.size; ++l) {
@@ -274,7 +290,10 @@ uint64_t meet(Collective what, uint64_t word, int from_lane) {
       if (l != lane) f.at = At::kReady;
     }
   }
-  if (what == Collective::kSync) accesses::after_warp_sync(number);
+  if (what == Collective::kSync) {
+    accesses::after_warp_sync(number);
+    accesses::acquire(number, &w);
+  }
   return w.result[lane];
 }
 
@@ -312,7 +331,8 @@ void copy_async(void* shared, const void* global, int bytes, int given) {
   const accesses::Outside emulating;
   Machine& m = machine();
   auto* to = static_cast<unsigned char*>(shared);
-  if (to < m.shared.data() || to + bytes > m.shared.data() + m.shared.size() - kSharedGuard)
+  const unsigned char* shared_begin = shared_memory();
+  if (to < shared_begin || to + bytes > shared_begin + m.shared_bytes)
     fail("asynchronous copy to what is not shared memory");
   const auto aligned = [&](const void* p) {
     return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
@@ -355,82 +375,150 @@ void all_meet() {
     for (size_t w = 0; w < machine().warps.size(); ++w) traffic::lanes_meet(static_cast<int>(w));
 }
 
-void run_block(int n, size_t shared_bytes) {
+// Where a block's shared memory lies; poison, guards behind it.
+void lay_out_shared(Block& block, size_t number) {
   Machine& m = machine();
-  std::fill(m.shared.begin(), m.shared.begin() + static_cast<ptrdiff_t>(shared_bytes),
-            static_cast<unsigned char>(0xFF));
-  std::fill(m.shared.begin() + static_cast<ptrdiff_t>(shared_bytes), m.shared.end(),
-            static_cast<unsigned char>(0xA5));
-  accesses::begin_block({m.shared.data(), shared_bytes});
-  m.waiting = m.done = 0;
-  for (int i = 0; i < n; ++i) {
+  const auto begin = reinterpret_cast<uintptr_t>(m.memory.data());
+  const size_t skip = (kSharedAlignment - begin % kSharedAlignment) % kSharedAlignment;
+  block.shared = m.memory.data() + skip + number * m.stride;
+  std::memset(block.shared, 0xFF, m.shared_bytes);
+  std::memset(block.shared + m.shared_bytes, 0xA5, m.stride - m.shared_bytes);
+}
+
+// A thread block, or a cluster of them: all their threads, in turns.
+void run_blocks() {
+  Machine& m = machine();
+  for (size_t b = 0; b < m.blocks.size(); ++b) {
+    lay_out_shared(m.blocks[b], b);
+    m.blocks[b].waiting = m.blocks[b].done = 0;
+  }
+  accesses::begin_block({m.blocks[0].shared, (m.blocks.size() - 1) * m.stride + m.shared_bytes});
+  hopper::begin(m.n);
+  for (int i = 0; i < m.n; ++i) {
     Fibre& f = m.fibres[static_cast<size_t>(i)];
     f.at = At::kReady;
     f.copies.clear(), f.groups.clear();
     f.waited = false;
-    const auto u = static_cast<uint32_t>(i);
+    const auto u = static_cast<uint32_t>(i % m.per_block);
     f.place = {u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y};
   }
   for (Warp& w : m.warps) w.arrived = 0;
-  while (m.done < n) {
+  const auto all_done = [&] {
+    return std::all_of(m.blocks.begin(), m.blocks.end(),
+                       [&](const Block& b) { return b.done == m.per_block; });
+  };
+  while (!all_done()) {
     if (m.seed != 0) shuffle_threads();
-    bool moved = false;
+    bool moved = hopper::some_copies_arrive(false);
     for (const int i : m.order) {
       Fibre& f = m.fibres[static_cast<size_t>(i)];
-      if (f.at != At::kReady) continue;
+      if (f.at != At::kReady && !(f.at == At::kCondition && f.holds())) continue;
+      f.at = At::kReady;
       resume(i);
       moved = true;
     }
     if (moved) continue;
-    if (m.waiting == n) {
-      m.waiting = 0;
-      all_meet();
-      for (int i = 0; i < n; ++i) m.fibres[static_cast<size_t>(i)].at = At::kReady;
-    } else if (m.waiting > 0) {
-      fail("threads wait at a barrier that others have left or never reach");
-    } else {
-      fail("lanes wait for lanes of their warp that do not come");
+    for (Block& block : m.blocks) {
+      if (block.waiting != m.per_block) continue;
+      block.waiting = 0, moved = true;
+      accesses::completed(&block);
+      for (int i = 0; i < m.per_block; ++i)
+        m.fibres[static_cast<size_t>(&block - m.blocks.data()) * static_cast<size_t>(m.per_block) +
+                 static_cast<size_t>(i)]
+            .at = At::kReady;
     }
+    if (moved) all_meet();
+    if (moved || hopper::some_copies_arrive(true)) continue;
+    for (int i = 0; i < m.n; ++i) {
+      g_thread = i, blockIdx = block_of(i).index;
+      const Fibre& f = m.fibres[static_cast<size_t>(i)];
+      if (f.at == At::kCondition) fail(f.waits_for);
+      if (f.at == At::kBarrier)
+        fail("threads wait at a barrier that others have left or never reach");
+    }
+    fail("lanes wait for lanes of their warp that do not come");
   }
   all_meet();
-  for (int i = 0; i < n; ++i)
+  hopper::end();
+  for (int i = 0; i < m.n; ++i)
     if (!m.fibres[static_cast<size_t>(i)].copies.empty())
       fail("asynchronous copies that nobody waited for");
-  for (size_t i = shared_bytes; i < m.shared.size(); ++i)
-    if (m.shared[i] != 0xA5) fail("written behind the shared memory of the launch");
+  for (const Block& block : m.blocks)
+    for (size_t i = m.shared_bytes; i < m.stride; ++i)
+      if (block.shared[i] != 0xA5) fail("written behind the shared memory of the launch");
 }
 
 }  // namespace
 
-void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
-              const std::function<void()>& body) {
+[[noreturn]] void fail(const char* what) {
+  const Machine& m = machine();
+  std::fprintf(stderr, "emulator: block (%u, %u, %u), thread %d: %s\n", blockIdx.x, blockIdx.y,
+               blockIdx.z, m.per_block > 0 ? g_thread % m.per_block : g_thread, what);
+  std::abort();
+}
+
+uint64_t next_random() {
+  uint64_t& x = machine().random;
+  x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+  return x;
+}
+bool shuffled() { return machine().seed != 0; }
+
+void wait_until(std::function<bool()> holds, const char* waits_for) {
+  if (holds()) return;
+  Fibre& f = running();
+  f.holds = std::move(holds), f.waits_for = waits_for;
+  f.at = At::kCondition;
+  leave();
+}
+
+int threads_of_block() { return machine().per_block; }
+int blocks_together() { return static_cast<int>(machine().blocks.size()); }
+unsigned char* shared_of(int rank) { return machine().blocks[static_cast<size_t>(rank)].shared; }
+size_t shared_bytes() { return machine().shared_bytes; }
+bool has_ended(int rank) {
+  return machine().blocks[static_cast<size_t>(rank)].done == machine().per_block;
+}
+
+void run_grid(const void* kernel, dim3 grid, dim3 block, uint32_t cluster, size_t shared_bytes,
+              bool overlaps, const std::function<void()>& body) {
   Machine& m = machine();
   m.kernel = &body;
   m.overlaps = overlaps;
-  const int n = static_cast<int>(block.x * block.y * block.z);
-  m.fibres.reserve(1024);  // they must not move: parked ones know where they are
-  while (m.fibres.size() < static_cast<size_t>(n)) {
+  m.per_block = static_cast<int>(block.x * block.y * block.z);
+  m.n = m.per_block * static_cast<int>(cluster);
+  const auto n = static_cast<size_t>(m.n);
+  m.fibres.reserve(kMostFibres);  // they must not move: parked ones know where they are
+  if (cluster > 1 && (m.per_block % 32 != 0 || n > kMostFibres))
+    fail("a cluster of thread blocks that are no whole warps, or of too many threads");
+  while (m.fibres.size() < n) {
     Fibre& f = m.fibres.emplace_back();
     f.stack.reset(new unsigned char[kStack]);
     f.context = ctx::make_fcontext(f.stack.get() + kStack, kStack, fibre_main);
   }
-  m.n = n;
-  m.warps.resize(static_cast<size_t>((n + 31) / 32));
+  m.warps.resize((n + 31) / 32);
   for (size_t w = 0; w < m.warps.size(); ++w)
-    m.warps[w].size = std::min(32, n - static_cast<int>(w) * 32);
-  m.order.resize(static_cast<size_t>(n));
+    m.warps[w].size = std::min(32, m.n - static_cast<int>(w) * 32);
+  m.order.resize(n);
   std::iota(m.order.begin(), m.order.end(), 0);
-  m.shared.resize(shared_bytes + kSharedGuard);
-  std::vector<uint32_t> blocks(grid.x * grid.y * grid.z);
-  std::iota(blocks.begin(), blocks.end(), 0u);
+  m.blocks.resize(cluster);
+  m.shared_bytes = shared_bytes;
+  m.stride =
+      (shared_bytes + kSharedGuard + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
+  m.memory.resize(m.stride * cluster + kSharedAlignment);
+  std::vector<uint32_t> first(grid.x * grid.y * grid.z / cluster);
+  std::iota(first.begin(), first.end(), 0u);
   if (m.seed != 0)
-    for (size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[next_random() % i]);
+    for (size_t i = first.size(); i > 1; --i) std::swap(first[i - 1], first[next_random() % i]);
   gridDim = grid, blockDim = block;
-  accesses::begin_grid(kernel, block, overlaps);
-  if (traffic::counting()) traffic::begin_grid(static_cast<size_t>(n));
-  for (const uint32_t b : blocks) {
-    blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
-    run_block(n, shared_bytes);
+  accesses::begin_grid(kernel, n, cluster > 1, overlaps);
+  if (traffic::counting()) traffic::begin_grid(n);
+  for (const uint32_t f : first) {
+    for (uint32_t i = 0; i < cluster; ++i) {
+      const uint32_t b = f * cluster + i;
+      m.blocks[i].index = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
+    }
+    run_blocks();
   }
 }
 

@@ -4,7 +4,9 @@
 //
 // Accesses of a warp's lanes by the same line of code, the same time since lanes last met, are one
 // request. That is what hardware does where lanes do not part ways. A structure is one request,
-// too, which nvcc may split; atomics count as writes, those on one word as one turn.
+// too, which nvcc may split; atomics count as writes, those on one word as one turn. A bulk copy is
+// an access of the lane that asks for it; a wgmma reads its factor once for the warpgroup. Stores
+// to another block's shared memory are not counted.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -20,6 +20,8 @@
 
 #define CUDART_VERSION 13000
 
+#include "tests/gpu/emulator/include/emulated_hopper.h"
+
 namespace emulator {
 void store_whole(void* to, const void* from, size_t bytes);
 }
@@ -75,6 +77,7 @@ enum cudaError_t {
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchFailure = 719,
+  cudaErrorInvalidClusterSize = 912,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
 };
@@ -110,11 +113,17 @@ struct cudaDeviceProp {
   int ECCEnabled;
   size_t sharedMemPerBlockOptin;
 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
-  struct {
+  union {
     int programmaticStreamSerializationAllowed;
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
   } val;
 };
 struct cudaLaunchConfig_t {
@@ -223,6 +232,7 @@ T shuffle(T value, int from_lane) {
 inline int lane() { return g_thread % 32; }
 
 cudaError_t allow_shared(const void* kernel, int bytes);
+cudaError_t active_clusters(int* n, const cudaLaunchConfig_t& config);
 cudaError_t queue_kernel(const cudaLaunchConfig_t& config, const void* kernel,
                          std::function<void()> body);
 
@@ -271,6 +281,12 @@ using std::min;
 template <typename... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute, int value) {
   return emulator::allow_shared(reinterpret_cast<const void*>(kernel), value);
+}
+// As if a block of a cluster had a multiprocessor for itself.
+template <typename... P>
+cudaError_t cudaOccupancyMaxActiveClusters(int* n, void (*)(P...),
+                                           const cudaLaunchConfig_t* config) {
+  return emulator::active_clusters(n, *config);
 }
 namespace emulator {
 template <typename... P>

@@ -15,7 +15,10 @@
 //   CUDA_EMULATOR_FAIL    N or N:sticky: call number N (from 0) fails with
 //                            cudaErrorIllegalAddress, once or with all that follow
 //   CUDA_EMULATOR_MMA     hopper or ampere: tensor cores as published (tests/gpu/tensor_cores.h);
-//                         exact sums without it
+//                         exact sums without it. Of mma and of wgmma
+//   CUDA_EMULATOR_CAPABILITY  compute capability that the device says it has: 80 without it, or 90.
+//                         Instructions of 9.0 (emulated_hopper.h) work with either
+//   CUDA_EMULATOR_MULTIPROCESSORS  that it says it has, 16 without it
 // Kernels compiled with -fsanitize=thread have every access to memory looked at (accesses.h) or
 // counted (traffic.h). What it does not show: the hardware's own order of accesses, two streams at
 // once, speed.
@@ -32,6 +35,7 @@ void set_schedule_seed(uint64_t seed);
 void reset_from_environment();  // as if the process had just started
 void set_device_count(int n);
 void set_device_memory(size_t bytes);
+void set_device_capability(int capability);  // 80, 90
 size_t live_device_bytes();
 // The n-th call from now on (0: the next) fails with this error; a sticky one fails all that
 // follow.
