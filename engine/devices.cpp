@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/cpu/kernels/kernels.h"
+#include "engine/cuda/runtime/product_path.h"
 
 namespace evalrun::engine {
 namespace {
@@ -106,7 +107,10 @@ const cuda::Device& find_gpu(const std::string& device, const cuda::DeviceList& 
                                   [&](const cuda::Device& gpu) { return gpu.index == *index; });
   if (found != gpus.devices.end()) {
     const std::string why = unusable_because(*found);
-    if (why.empty()) return *found;
+    const std::string path = cuda::path_refused(found->compute_major, found->compute_minor);
+    if (why.empty() && path.empty()) return *found;
+    if (why.empty())
+      throw refused(device, found->name + ": " + path, std::string(cuda::kPathRemedy), gpus);
     throw refused(device, found->name + ": " + why, "the kernels need Ampere or newer", gpus);
   }
   const GpuObstacle obstacle = gpu_obstacle(gpus);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/cuda/runtime/product_path.h"
 #include "engine/devices.h"
 
 namespace evalrun::runners {
@@ -37,6 +38,7 @@ std::map<std::string, std::string> gpu_environment(const std::string& device) {
   const engine::cuda::DeviceList& list = engine::cuda::list_devices();
   const engine::cuda::Device& gpu = engine::find_gpu(device, list);
   auto e = describe_gpu(gpu, list, Nvml::of_this_machine().facts(gpu.pci_bus_id));
+  e["cuda_path"] = std::string(engine::cuda::name_of(engine::cuda::product_path()));
   e["cublas"] = engine::cuda::cublas_version();  // What prefills, but in f32 and without a KV
                                                  // cache. "none": other bits there, and slower.
   return e;

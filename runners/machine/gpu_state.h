@@ -13,8 +13,9 @@
 namespace evalrun::runners {
 
 // For the environment of a run on `device`: gpu, gpu_compute, gpu_memory_bytes, gpu_driver,
-// cuda_driver, cuda_runtime, cublas, gpu_sm_mhz_max, gpu_memory_mhz_max, gpu_power_limit_w,
-// gpu_ecc, gpu_persistence. Empty for "cpu"; usage_error for a device that cannot be used.
+// cuda_driver, cuda_runtime, cuda_path (which kernels multiply), cublas, gpu_sm_mhz_max,
+// gpu_memory_mhz_max, gpu_power_limit_w, gpu_ecc, gpu_persistence. Empty for "cpu"; usage_error for
+// a device that cannot be used.
 std::map<std::string, std::string> gpu_environment(const std::string& device);
 // The same for a given machine.
 std::map<std::string, std::string> describe_gpu(const engine::cuda::Device& gpu,

@@ -77,6 +77,8 @@ TEST(OnCuda, MethodsDecodeWhatPlainDecodingDoes) {
     const std::string db = folder.file("r.db");
     EXPECT_EQ(query_value(db, "SELECT count(*) FROM v_accounting"), "0");
     EXPECT_EQ(query_value(db, "SELECT value FROM environment WHERE name = 'cublas'"), "13.0.0");
+    EXPECT_EQ(query_value(db, "SELECT value FROM environment WHERE name = 'cuda_path'"),
+              "portable");
     EXPECT_EQ(check_integrity(db), "ok");
   }
 }
@@ -176,10 +178,39 @@ TEST(OnCuda, DoctorListsTheDevice) {
   const ProgramResult result = run_evalrun(folder, {"doctor"});
   EXPECT_THAT(result.out, HasSubstr("cuda:0"));
   EXPECT_THAT(result.out, HasSubstr("emulated device, compute 8.0"));
+  EXPECT_THAT(result.out, HasSubstr("products: portable"));
   const ProgramResult watched = evalrun_with(
       folder, {std::string("EVALRUN_NVML=") + EVALRUN_FAKE_NVML}, {"doctor", "--json"});
   EXPECT_THAT(watched.out, HasSubstr("SM 1410 of 1980 MHz"));
   EXPECT_THAT(watched.out, HasSubstr("312 of 700 W"));
+}
+
+// EVALRUN_CUDA_PATH.
+TEST(OnCuda, HoppersKernelsAreTakenByAHopperThatIsTold) {
+  const TempFolder folder;
+  write_prompts(folder, kPrompts);
+  const std::string hopper = "EVALRUN_CUDA_PATH=hopper", capable = "CUDA_EMULATOR_CAPABILITY=90";
+  const auto command = run_on("cuda", "ar,pld", {"--dtype", "bf16"});
+  const ProgramResult result = evalrun_with(folder, {hopper, capable}, command);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string db = folder.file("r.db");
+  EXPECT_EQ(query_value(db, "SELECT value FROM environment WHERE name = 'cuda_path'"), "hopper");
+  for (const json& row : rows_of(folder))
+    EXPECT_EQ(row["identical_share"].get<double>(), 1.0) << row["method"];
+  EXPECT_THAT(evalrun_with(folder, {hopper, capable}, {"doctor"}).out,
+              HasSubstr("products: hopper"));
+
+  const ProgramResult refused = evalrun_with(folder, {hopper}, command);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err,
+              HasSubstr("EVALRUN_CUDA_PATH=hopper needs compute capability 9.0, and this one has "
+                        "8.0"));
+  EXPECT_THAT(refused.err, HasSubstr("EVALRUN_CUDA_PATH=portable, or without it, works"));
+  EXPECT_THAT(evalrun_with(folder, {hopper}, {"doctor"}).out,
+              HasSubstr("cannot be used: EVALRUN_CUDA_PATH=hopper needs"));
+  const ProgramResult unknown = evalrun_with(folder, {"EVALRUN_CUDA_PATH=blackwell"}, command);
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("portable or hopper"));
 }
 
 TEST(OnCuda, AnotherDeviceIsRefusedWithTheList) {

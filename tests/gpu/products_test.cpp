@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "engine/base/error.h"
 #include "engine/base/rng.h"
 #include "engine/cpu/reference_products.h"
 #include "engine/cuda/kernels/device_code.h"
@@ -20,6 +22,7 @@
 #include "tests/engine/random_models.h"
 #include "tests/formats/weight_models.h"
 #include "tests/gpu/device_memory.h"
+#include "tests/gpu/on_path.h"
 #include "tests/gpu/tensor_cores.h"
 #include "tests/sample.h"
 
@@ -80,20 +83,28 @@ struct Product {
 float rounded(float x) { return bfloat16_to_float(float_to_bfloat16(x)); }
 
 // As a storage, and with matrices of these sizes taken for small ones or for large ones: these from
-// nine rows on.
+// nine rows on. Or by the kernels that only Hopper has.
 struct Way {
   WeightStorage storage;
-  bool large;
+  bool large = false, hopper = false;
 };
 class Products : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
+    if (GetParam().hopper) {
+      if (!has_path(ProductPath::kHopper)) GTEST_SKIP() << "not compute capability 9.0";
+      path_.emplace(ProductPath::kHopper);
+    }
     if (!GetParam().large) return;
     small_matrix() = 0, narrow_rows() = 8;
   }
-  void TearDown() override { small_matrix() = usual_, narrow_rows() = usual_rows_; }
+  void TearDown() override {
+    path_.reset();
+    small_matrix() = usual_, narrow_rows() = usual_rows_;
+  }
 
  private:
+  std::optional<OnPath> path_;
   const int64_t usual_ = small_matrix();
   const int usual_rows_ = narrow_rows();
 };
@@ -385,13 +396,15 @@ std::vector<Way> ways() {
   for (const WeightStorage s : kStorages) {
     all.push_back({s, false});
     if (s != WeightStorage::kF32) all.push_back({s, true});
+    if (s != WeightStorage::kF32 && k_bits(s) == 0) all.push_back({s, false, true});
   }
   return all;
 }
 std::vector<Way> packed_ways() {
   std::vector<Way> packed = ways();
   std::erase_if(packed, [](const Way& way) {
-    return way.storage == WeightStorage::kF32 || way.storage == WeightStorage::kBf16;
+    return way.storage == WeightStorage::kF32 || way.storage == WeightStorage::kBf16 ||
+           way.hopper;  // what is multiplied by cuBLAS
   });
   return packed;
 }
@@ -399,7 +412,8 @@ std::string name_of(const Way& way) {
   constexpr const char* kNames[] = {"f32",      "bf16", "int8_channel", "int8_group",
                                     "q4_group", "q4_k", "q5_k",         "q6_k"};
   const auto at = std::find(std::begin(kStorages), std::end(kStorages), way.storage);
-  return std::string(kNames[at - std::begin(kStorages)]) + (way.large ? "_large" : "");
+  return std::string(kNames[at - std::begin(kStorages)]) + (way.large ? "_large" : "") +
+         (way.hopper ? "_hopper" : "");
 }
 
 void PrintTo(const Way& way, std::ostream* out) { *out << name_of(way); }
@@ -447,9 +461,17 @@ TEST(Norms, EqualTheDefinitionAtEveryWidth) {
   }
 }
 
+class TensorCoreBits : public ::testing::TestWithParam<ProductPath> {};
+INSTANTIATE_TEST_SUITE_P(Cuda, TensorCoreBits,
+                         ::testing::Values(ProductPath::kPortable, ProductPath::kHopper),
+                         [](const auto& instance) { return std::string(name_of(instance.param)); });
+
 // Products whose first slice is one block and whose other slices are zeros: two mma.sync, the
-// second with the first one's sums. Factors of very different sizes, so that most terms are cut.
-TEST(TensorCoreBits, AreThePublishedOnes) {
+// second with the first one's sums; or two wgmma. Factors of very different sizes, so that most
+// terms are cut.
+TEST_P(TensorCoreBits, AreThePublishedOnes) {
+  if (!has_path(GetParam())) GTEST_SKIP() << "not compute capability 9.0";
+  const OnPath path(GetParam());
   const TensorCores how = tensor_cores_of_device(list_devices().devices.front().compute_major);
 #if !defined(EVALRUN_CUDA_EMULATED)
   if (how == TensorCores::kExact) GTEST_SKIP() << "no model of these tensor cores is known here";
@@ -487,6 +509,80 @@ TEST(TensorCoreBits, AreThePublishedOnes) {
         ADD_FAILURE() << "row " << r << " output " << o << ": " << got << " is not " << sum;
     }
   EXPECT_EQ(different, 0) << "of " << rows * out;
+}
+
+// Each wgmma adds up the inputs that an mma.sync of the portable kernels does. So where both
+// compute what is published of Hopper, or exact sums, the bits are the same.
+TEST(HopperProducts, HaveTheBitsOfThePortableKernels) {
+  if (!has_path(ProductPath::kHopper)) GTEST_SKIP() << "not compute capability 9.0";
+  for (const WeightStorage s : {WeightStorage::kBf16, WeightStorage::kInt8Channel,
+                                WeightStorage::kInt8Group, WeightStorage::kQ4Group})
+    for (const auto& [out, in] :
+         tests::sample({std::pair{70, 330}, {130, 1100}, {16, 32}, {40, 3333}},
+                       looks_at_accesses() ? 1 : 2)) {
+      const WeightMatrix w = random_matrix(s, out, in, 31);
+      const Product product(w);
+      for (const int rows : tests::sample({1, 5, 8, 9, 16, 30, 33, 64, 70, 200}, 2)) {
+        const auto x = random_floats(rows * in, 19);
+        const auto by = [&](ProductPath path) {
+          const OnPath on(path);
+          return product(x, rows, {.outputs = out});
+        };
+        ASSERT_TRUE(same_bits(by(ProductPath::kPortable), by(ProductPath::kHopper)))
+            << out << " x " << in << ", " << rows << " rows";
+      }
+    }
+}
+
+// A ring of every size that a shape may get, and inputs so long that fewer rows have room.
+TEST(HopperProducts, FitAThreadBlockWhateverTheShape) {
+  const OnPath path(ProductPath::kHopper);
+  const int usual = std::exchange(clusters_together(), 16);
+  for (const auto storage : {WeightStorage::kBf16, WeightStorage::kInt8Channel,
+                             WeightStorage::kInt8Group, WeightStorage::kQ4Group})
+    for (const int tiles : {1, 3, 4, 60, 2000, 8017})
+      for (const int blocks : {1, 18, 128, 344, 896, 1664})
+        for (int rows = 1; rows <= 1024; rows += rows < 70 ? 1 : 91) {
+          const ProductGeometry g = product_geometry(storage, tiles, blocks, rows);
+          ASSERT_TRUE(g.cluster) << tiles << " x " << blocks;
+          const int batch = std::min(rows, g.batch_rows);
+          EXPECT_GE(static_cast<int>(g.grid_y) * g.tile_rows, batch);
+          EXPECT_LT((static_cast<int>(g.grid_y) - 1) * g.tile_rows, batch);
+          EXPECT_EQ(g.grid_x % kSlices, 0u);
+          EXPECT_LE(g.grid_x * g.grid_y, 128u + kSlices * g.grid_y);
+          EXPECT_LE(static_cast<int>(g.grid_x) / kSlices, (tiles + 3) / 4);
+          EXPECT_LE(g.shared_bytes, size_t{227} << 10);
+          EXPECT_GE(g.stages, 1);
+          EXPECT_TRUE(g.groups == 1 || g.groups == 2);
+          EXPECT_EQ(g.workspace_bytes + g.counter_bytes, 0u);
+        }
+  // Llama-2-7B: all rows of a step at once, enough under way.
+  for (const int blocks : {128, 344}) {
+    const ProductGeometry g = product_geometry(WeightStorage::kBf16, 256, blocks, 64);
+    EXPECT_EQ(g.tile_rows, 64);
+    EXPECT_GE(g.stages * g.stage_blocks * 4096, 32 << 10) << blocks;
+  }
+  // Where one row's inputs have no room, every number of rows takes the other kernels.
+  for (const int rows : {1, 64})
+    EXPECT_FALSE(product_geometry(WeightStorage::kBf16, 256, kAnyBlocks, rows).cluster);
+  clusters_together() = usual;
+}
+
+TEST(HopperProducts, AreForComputeCapability90Alone) {
+  EXPECT_EQ(path_refused(8, 0), "");
+  const OnPath path(ProductPath::kHopper);
+  EXPECT_EQ(path_refused(9, 0), "");
+  for (const auto& [first, second] : {std::pair{8, 0}, {8, 9}, {10, 0}, {12, 0}})
+    EXPECT_THAT(path_refused(first, second), ::testing::HasSubstr("needs compute capability 9.0"));
+#ifdef EVALRUN_CUDA_EMULATED
+  emulator::set_device_capability(80);
+  try {
+    prepare_products();
+    FAIL() << "a device of 8.0 took it";
+  } catch (const base::Error& e) {
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("EVALRUN_CUDA_PATH=hopper needs"));
+  }
+#endif
 }
 
 // Every block of 32 inputs is in exactly one slice, whatever their number.

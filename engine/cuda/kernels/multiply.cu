@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/cuda/kernels/product_parts.h"
+#include "engine/cuda/runtime/product_path.h"
 
 namespace evalrun::engine::cuda {
 namespace {
@@ -17,6 +18,7 @@ void multiply_batch(const ProductArguments& a, const ProductWorkspace& workspace
   const int tiles = chain && a.out.activated != nullptr ? a.w.tiles / 2 + a.w.tiles % 2 : a.w.tiles;
   const ProductGeometry g = product_geometry(a.w.storage, tiles, a.w.blocks, a.rows);
   if (chain) return launch_chain(a, g, stream);
+  if (g.cluster) return launch_hopper(a, g, stream);
   if (g.across) return launch_wide(a, g, workspace, stream);
   launch_narrow(a, g, stream);
 }
@@ -35,6 +37,8 @@ ProductGeometry product_geometry(WeightStorage storage, int tiles, int blocks, i
   }
   g.batch_rows = kBatchRows;
   const int n = std::min(rows, kBatchRows);
+  if (product_path() == ProductPath::kHopper && hopper_geometry(storage, tiles, blocks, n, g))
+    return g;
   g.across = rows > narrow_rows() && int64_t{kTile} * tiles * kBlock * blocks > small_matrix();
   const BlockShape block = g.across ? wide_block(storage, rows) : narrow_block(storage, rows);
   g.tile_rows = block.rows;
@@ -80,8 +84,10 @@ void prepare_products() {
   EVALRUN_CUDA(cudaGetDevice(&device));
   EVALRUN_CUDA(cudaGetDeviceProperties(&properties, device));
   large_shared_memory() = properties.sharedMemPerBlockOptin >= size_t{200} << 10;
+  check_product_path(properties.name, properties.major, properties.minor);
   allow_narrow_products();
   allow_wide_products();
+  if (product_path() == ProductPath::kHopper) allow_hopper_products();
 }
 
 void multiply(const ProductArguments& a, const ProductWorkspace& workspace, cudaStream_t stream) {

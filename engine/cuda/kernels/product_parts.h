@@ -22,14 +22,19 @@ struct BlockShape {
 };
 BlockShape narrow_block(WeightStorage storage, int rows);
 BlockShape wide_block(WeightStorage storage, int rows);
+// Fills in how hopper_product cuts a product of so many rows; false: the inputs of a matrix of so
+// many blocks have no room in it, whatever the number of rows.
+bool hopper_geometry(WeightStorage storage, int tiles, int blocks, int rows, ProductGeometry& g);
 // Once per device: the shared memory that they need.
 void allow_narrow_products();
 void allow_wide_products();
+void allow_hopper_products();
 
 // One launch each, of a product cut as product_geometry() says. chain: kF32.
 void launch_narrow(const ProductArguments& a, const ProductGeometry& g, cudaStream_t stream);
 void launch_wide(const ProductArguments& a, const ProductGeometry& g,
                  const ProductWorkspace& workspace, cudaStream_t stream);
+void launch_hopper(const ProductArguments& a, const ProductGeometry& g, cudaStream_t stream);
 void launch_chain(const ProductArguments& a, const ProductGeometry& g, cudaStream_t stream);
 
 // Of matrices that the tensor cores multiply, on a device.

@@ -7,6 +7,12 @@
 // depend on the rows beside it. In kF32 an output is one chain of fused multiply-adds over its
 // inputs, as on the CPU, and has the CPU's bits.
 //
+// With EVALRUN_CUDA_PATH=hopper all products but those of kF32 and K-quants take hopper_product,
+// whatever the number of rows. Each wgmma adds up the very 16 inputs that an mma of the others
+// does, so by the published model of Hopper's tensor cores (tests/gpu/tensor_cores.h) the bits are
+// the same. What a GPU computes nobody has seen; no rule rests on it, since a matrix keeps to one
+// kind of kernel.
+//
 // Inputs are bfloat16 (float32 for kF32), sums float32; codes of integer formats enter exactly,
 // each block's sum is scaled in float32.
 #pragma once
@@ -50,12 +56,15 @@ struct ProductArguments {
 
 // How a product is cut into thread blocks, by its number of rows: host code, tested by itself.
 struct ProductGeometry {
-  int tile_rows = 0;    // rows a thread block takes
-  bool across = false;  // quarters are computed by different thread blocks
+  int tile_rows = 0;     // rows a thread block takes
+  bool across = false;   // quarters are computed by different thread blocks
+  bool cluster = false;  // slices by those of a cluster: hopper_product
   unsigned grid_x = 0, grid_y = 0, grid_z = 0;
   size_t shared_bytes = 0;
   size_t workspace_bytes = 0, counter_bytes = 0;  // of a batch
   int batch_rows = 0;  // rows of one launch; more rows are several launches
+  // hopper_product: its ring, and 64 outputs each that a thread block has at once.
+  int stages = 0, stage_blocks = 0, groups = 0;
 };
 // `blocks`: of the inputs; kAnyBlocks is as many as take the most room.
 constexpr int kAnyBlocks = 1 << 20;
@@ -68,6 +77,8 @@ int& narrow_rows();
 int64_t& small_matrix();
 // Whether a thread block may have 200 KiB of shared memory; set by prepare_products().
 bool& large_shared_memory();
+// Clusters of hopper_product that the device runs at once; set by prepare_products() on that path.
+int& clusters_together();
 
 // Where quarters of products meet that are spread over thread blocks. Products of one stream share
 // it.
@@ -77,7 +88,8 @@ struct ProductWorkspace {
   bool ensure(const ProductGeometry& geometry);
 };
 
-// Once per device, the current one, before the first product.
+// Once per device, the current one, before the first product. usage_error when it cannot take
+// product_path() (engine/cuda/runtime/product_path.h).
 void prepare_products();
 
 // What follows a product whose sums [rows][outputs of w] are known already (engine/cuda/dense.h).

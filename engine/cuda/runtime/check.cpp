@@ -26,6 +26,7 @@ void throw_device_error(cudaError_t error, const char* what, const char* file, i
     case cudaErrorLaunchOutOfResources:
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorInvalidClusterSize:
       throw base::InternalError(text);  // of ours: the device goes on
     case cudaErrorInvalidDeviceFunction:
     case cudaErrorUnsupportedPtxVersion:

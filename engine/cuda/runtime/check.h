@@ -28,24 +28,39 @@ bool launches_overlap();
 void check_argument(bool holds, const char* what);
 
 #if defined(__CUDACC__) || defined(EVALRUN_CUDA_EMULATED)
+// `cluster` blocks along x run together (compute capability 9.0); 0: the kernel is of none.
 template <typename... P, typename... A>
-void launch(const char* what, void (*kernel)(P...), dim3 grid, int threads, size_t shared,
-            cudaStream_t stream, A&&... arguments) {
+void launch_in_clusters(const char* what, void (*kernel)(P...), dim3 grid, int cluster, int threads,
+                        size_t shared, cudaStream_t stream, A&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = launches_overlap() ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  config.numAttrs = 0;
+  if (launches_overlap()) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 0) {
+    cudaLaunchAttribute& together = attributes[config.numAttrs++];
+    together.id = cudaLaunchAttributeClusterDimension;
+    together.val.clusterDim.x = static_cast<unsigned>(cluster);
+    together.val.clusterDim.y = together.val.clusterDim.z = 1;
+  }
   LaunchObserver* observer = launch_observer();
   if (observer != nullptr) observer->before(what, stream);
   const cudaError_t e = cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);
   if (observer != nullptr) observer->after(what, stream);
   if (e != cudaSuccess) throw_device_error(e, what, __FILE__, __LINE__);
+}
+template <typename... P, typename... A>
+void launch(const char* what, void (*kernel)(P...), dim3 grid, int threads, size_t shared,
+            cudaStream_t stream, A&&... arguments) {
+  launch_in_clusters(what, kernel, grid, 0, threads, shared, stream, std::forward<A>(arguments)...);
 }
 #endif
 

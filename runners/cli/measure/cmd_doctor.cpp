@@ -15,6 +15,7 @@
 #include "engine/cpu/node_memory.h"
 #include "engine/cpu/places.h"
 #include "engine/cuda/runtime/nvml.h"
+#include "engine/cuda/runtime/product_path.h"
 #include "engine/devices.h"
 #include "engine/model/weight_matrix.h"
 #include "evaluators/self_test.h"
@@ -118,12 +119,18 @@ void examine_gpu(const engine::cuda::Device& gpu,
   if (known.memory_free_bytes) f.value += ", free " + base::format_bytes(*known.memory_free_bytes);
   if (!known.driver_version.empty()) f.value += ", driver " + known.driver_version;
   if (!facts) f.value += ", clocks and power not available (no NVML)";
+  f.value += fmt::format(", products: {}", engine::cuda::name_of(engine::cuda::product_path()));
   const std::string reasons = engine::cuda::words_of_reasons(now.reasons.value_or(0));
   if (!reasons.empty()) f.value += ", clock limited by: " + reasons;
   const std::string unusable = engine::unusable_because(gpu);
   if (!unusable.empty()) {
     f.level = Level::kNote;
     f.hint = "cannot be used: " + unusable;
+  } else if (const std::string path =
+                 engine::cuda::path_refused(gpu.compute_major, gpu.compute_minor);
+             !path.empty()) {
+    f.level = Level::kWarning;
+    f.hint = fmt::format("cannot be used: {}; {}", path, engine::cuda::kPathRemedy);
   } else if (engine::cuda::is_slowed(now.reasons.value_or(0))) {
     f.level = Level::kWarning;
     f.hint = "its clock is held back: let it cool, or raise its power limit";

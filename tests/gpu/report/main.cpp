@@ -16,6 +16,7 @@
 #include "engine/cuda/runtime/check.h"
 #include "engine/cuda/runtime/devices.h"
 #include "engine/cuda/runtime/nvml.h"
+#include "engine/cuda/runtime/product_path.h"
 #include "tests/gpu/report/expected_times.h"
 #include "tests/gpu/report/markdown.h"
 #include "tests/gpu/report/predicted_bits.h"
@@ -106,6 +107,7 @@ Json describe(const cuda::Device& d, const cuda::DeviceList& list) {
           {"CUDA of the build", list.runtime_version},
           {"CUDA of the driver", list.driver_version},
           {"driver", facts.driver_version},
+          {"products (EVALRUN_CUDA_PATH)", cuda::name_of(cuda::product_path())},
           {"SM clock, most, MHz", or_null(facts.sm_mhz_max)},
           {"memory clock, MHz", or_null(facts.memory_mhz)},
           {"power limit, W", or_null(facts.power_limit_w)},

@@ -1,0 +1,23 @@
+// Which kernels multiply: those for every GPU, or those for compute capability 9.0 alone
+// (kernels/hopper_product.cu). EVALRUN_CUDA_PATH says which, "portable" or "hopper"; portable
+// without it. No CUDA header here: builds without CUDA know the setting, too.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace evalrun::engine::cuda {
+
+enum class ProductPath { kPortable, kHopper };
+
+// Read from the environment once; tests change it. usage_error for another word.
+ProductPath& product_path();
+std::string_view name_of(ProductPath path);
+
+// Why a GPU of this compute capability cannot take product_path(); empty when it can.
+std::string path_refused(int compute_major, int compute_minor);
+inline constexpr std::string_view kPathRemedy =
+    "EVALRUN_CUDA_PATH=portable, or without it, works on every GPU";
+// usage_error for such a GPU.
+void check_product_path(std::string_view gpu, int compute_major, int compute_minor);
+
+}  // namespace evalrun::engine::cuda
