@@ -479,7 +479,7 @@ void raise_clock(std::vector<uint32_t>& clocks, size_t i, uint32_t to) {
 
 void release(int thread, const void* at) {
   Checker& c = checker();
-  if (!c.on || !c.cluster) return;
+  if (!c.on || !c.cluster || !c.checked) return;
   Thread& t = c.threads[static_cast<size_t>(thread)];
   Meeting& m = c.meetings[at];
   join(m.arriving, t.seen);
@@ -488,14 +488,14 @@ void release(int thread, const void* at) {
 }
 void completed(const void* at) {
   Checker& c = checker();
-  if (!c.on || !c.cluster) return;
+  if (!c.on || !c.cluster || !c.checked) return;
   Meeting& m = c.meetings[at];
   join(m.done, m.arriving);
   m.arriving.clear();
 }
 void acquire(int thread, const void* at) {
   Checker& c = checker();
-  if (!c.on || !c.cluster) return;
+  if (!c.on || !c.cluster || !c.checked) return;
   Thread& t = c.threads[static_cast<size_t>(thread)];
   join(t.seen, c.meetings[at].done);
   step(t);
