@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "methods/lookup/suffix_automaton.h"
 #include "methods/speculative_method.h"
 #include "tests/bench/made_up_text.h"
@@ -46,6 +47,7 @@ struct Case {
   Where where;
   double fixed_bytes, bytes_per_token;  // of the bound
   int64_t longest;                      // history
+  bool in_steps = false;                // the history is decoded: what is learnt depends on drafts
 };
 
 constexpr int64_t kShortest = 1'000, kLongest = 10'000'000;
@@ -54,7 +56,8 @@ constexpr double kIds = kVocab;
 // Capacities and shapes are the defaults of the methods. Bounds of automata are theirs, those of
 // the others follow from their structures: entries of 8 bytes; rows of k ids; nodes of 24 bytes;
 // slots and grams of each id; slots and places of three n-grams; slots, grams and candidates of
-// four n-grams. STAND's history is an answer, and that of 10^7 tokens would take 6 GB.
+// four n-grams. STAND's history is an answer; that of 10^7 tokens takes 6 GB. Joined drafts have
+// what their parts have.
 const std::array kCases = {
     Case{"suffix_kept", "suffix:state=warm", Where::kKept, 65536 * kOfAutomaton, 0, kLongest},
     Case{"suffix_large_kept", "suffix:capacity=67108864,state=warm", Where::kKept,
@@ -67,14 +70,18 @@ const std::array kCases = {
     Case{"ngram_mod_kept", "ngram_mod:state=shared", Where::kKept, 8.0 * (1 << 22), 0, kLongest},
     Case{"recycling_kept", "recycling:state=warm", Where::kKept, kIds * 8 * 4, 0, kLongest},
     Case{"pia_kept", "pia:persist=true", Where::kKept, 24.0 * (1 << 24), 0, kLongest},
-    Case{"pia_text", "pia", Where::kText, 0, 24 * 14, kLongest / 10},
+    Case{"pia_text", "pia", Where::kText, 0, 24 * 14, kLongest},
     Case{"self_draft_kept", "self_draft:persist=true", Where::kKept, kIds*(12 + 10 * 4 * 4), 0,
          kLongest},
     Case{"self_draft_text", "self_draft", Where::kText, kIds*(12 + 10 * 4 * 4), 0, kLongest},
     Case{"lookahead_text", "lookahead:pool_from_prompt=true", Where::kText, kIds*(12 + 7 * 4 * 4),
          0, kLongest},
     Case{"logitspec_text", "logitspec", Where::kText, 0, 3 * (4 * 4 + 4), kLongest},
-    Case{"stand_text", "stand", Where::kLearnt, 0, 4 * (44 + 80) + 16 * 4, kLongest / 10},
+    Case{"stand_text", "stand", Where::kLearnt, 0, 4 * (44 + 80) + 16 * 4, kLongest},
+    Case{"hybrid_kept", "hybrid:drafts=suffix(state=warm)+recycling(state=warm)", Where::kKept,
+         65536 * kOfAutomaton + kIds * 8 * 4, 0, kLongest, true},
+    Case{"hybrid_text", "hybrid:drafts=pld+suffix", Where::kText, 0, kOfAutomaton + 3 * (4 * 4 + 4),
+         kLongest},
 };
 
 const tests::Tokens& text_of(size_t n) {
@@ -107,12 +114,9 @@ class Walk {
     sampling_.temperature = 1;
     tree_.reserve(engine::kMaxRows);
     path_.reserve(kDeepest);
-    wants_ = drafter.wants();
-    const auto k = static_cast<size_t>(wants_.best);
-    best_.resize(k * engine::kMaxRows);
+    best_.resize(static_cast<size_t>(engine::kMostBest) * engine::kMaxRows);
     log_sums_.assign(engine::kMaxRows, 0.0);
     for (int i = 0; i < engine::kMaxRows; ++i) best_of_.push_back(i);
-    result_.best.n_best = wants_.best;
     result_.best.best = best_;
     result_.best.log_sums = log_sums_;
     result_.best_of = best_of_;
@@ -130,18 +134,22 @@ class Walk {
     context.chance = base::KeyedChance(1);
     drafter_.start(context);
   }
-  // Takes in the text up to place `end`, without counting.
-  void read(size_t end) {
-    if (wants_.best > 0) {
+  // Takes in the text up to place `end`, without counting; `in_steps`: by decoding it.
+  void read(size_t end, bool in_steps) {
+    const int64_t before = ns_;
+    while (in_steps && at_ + 1 < end) step(end);
+    ns_ = before;
+    if (drafter_.wants().best > 0) {
       for (; at_ + 1 < end; ++at_) {
         tree_.reset(text_[at_]);
         path_.clear();
-        learn();
+        answer();
+        drafter_.learn(sequence(), tree_, path_, answers_);
       }
     }
     at_ = end - 1;
     tree_.reset(text_[at_]);
-    drafter_.draft(sequence(), kDeepest, tree_);
+    draft(kDeepest);
   }
   // One step towards `end`; the tokens that it takes.
   size_t step(size_t end) {
@@ -149,15 +157,16 @@ class Walk {
     tree_.reset(text_[at_]);
     side_.clear();
     const auto begin = std::chrono::steady_clock::now();
-    drafter_.draft(sequence(), static_cast<int>(std::min<size_t>(left, kDeepest)), tree_);
+    draft(static_cast<int>(std::min<size_t>(left, kDeepest)));
     drafter_.side_rows(engine::kMaxRows - tree_.size(), side_);
     const auto drafted = std::chrono::steady_clock::now();
     follow(left);
-    if (wants_.best > 0) answer();
+    const bool learns = drafter_.wants().best > 0;
+    if (learns) answer();
     tops_.assign(side_.token.begin(), side_.token.end());
     for (int32_t& token : tops_) token = text_[static_cast<size_t>(token) % text_.size()];
     const auto answered = std::chrono::steady_clock::now();
-    if (wants_.best > 0) drafter_.learn(sequence(), tree_, path_, answers_);
+    if (learns) drafter_.learn(sequence(), tree_, path_, answers_);
     if (side_.size() > 0) drafter_.side_tops(text_[at_ + 1], tops_);
     const size_t taken = path_.size() + 1;
     drafter_.accepted(path_, text_[at_ + taken]);
@@ -173,6 +182,11 @@ class Walk {
   std::span<const int32_t> sequence() const {
     return std::span(text_).subspan(begin_, at_ - begin_ + 1);
   }
+  // No drafter here needs forwards, so that a draft has one stage.
+  void draft(int depth) {
+    drafter_.draft(sequence(), depth, tree_);
+    EVALRUN_CHECK(!drafter_.stage(tree_), "a drafter of this bench wants a forward");
+  }
   // Accepts what the text goes on with, and leaves a token for the target.
   void follow(size_t left) {
     path_.clear();
@@ -186,7 +200,9 @@ class Walk {
   }
   // After a node on the path the text's token is the likeliest.
   void answer() {
-    const auto k = static_cast<size_t>(wants_.best);
+    const methods::TargetWants wants = drafter_.wants();
+    result_.best.n_best = wants.best;
+    const auto k = static_cast<size_t>(wants.best);
     size_t on_path = 0;
     for (int node = 0; node < tree_.size(); ++node) {
       const int32_t token = tree_.token[static_cast<size_t>(node)];
@@ -199,17 +215,12 @@ class Walk {
         best_[static_cast<size_t>(node) * k + rank] = {
             static_cast<int32_t>((first + rank * 7919) % kVocab), -1 - static_cast<float>(rank)};
     }
-    answers_.begin(result_, tree_, sampling_, uniform_, wants_);
-  }
-  void learn() {
-    answer();
-    drafter_.learn(sequence(), tree_, path_, answers_);
+    answers_.begin(result_, tree_, sampling_, uniform_, wants);
   }
 
   methods::Drafter& drafter_;
   const tests::Tokens& text_;
   engine::SamplingParams sampling_;
-  methods::TargetWants wants_;
   methods::TokenTree tree_;
   methods::SideRows side_;
   std::vector<int> path_;
@@ -225,12 +236,13 @@ class Walk {
 
 // Has the drafter read n tokens, and begins the answer that is measured. Returns what the last
 // start() took, in us.
-double grow(Walk& walk, Where where, size_t n) {
+double grow(Walk& walk, const Case& of, size_t n) {
+  const Where where = of.where;
   size_t begin = 0, prompt = n;
   if (where == Where::kKept) {
     for (; begin + kTurn <= n; begin += kTurn) {
       walk.start(begin, kPrompt, kAnswer);
-      walk.read(begin + kTurn);
+      walk.read(begin + kTurn, of.in_steps);
     }
     begin = n;
     prompt = kPrompt;
@@ -241,7 +253,7 @@ double grow(Walk& walk, Where where, size_t n) {
   const auto before = std::chrono::steady_clock::now();
   walk.start(begin, prompt, max_new);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - before;
-  walk.read((where == Where::kKept ? begin + prompt : n) + 1);
+  walk.read((where == Where::kKept ? begin + prompt : n) + 1, of.in_steps);
   return took.count();
 }
 
@@ -255,7 +267,7 @@ void history(benchmark::State& state, const Case& of) {
     const double without_walk = allocated_bytes();
     Walk walk(*drafter, text);
     const double of_walk = allocated_bytes() - without_walk;
-    const double start_us = grow(walk, of.where, n);
+    const double start_us = grow(walk, of, n);
     const size_t first = walk.at(), end = first + kAnswer;
     size_t steps = 0;
     while (walk.at() + 1 < end) walk.step(end), ++steps;
