@@ -168,10 +168,26 @@ float add_block(TensorCores how, const float (&weights)[32], const float (&input
   return sum;
 }
 
+// The code of a weight as tensor cores multiply it; of kBf16 the weight.
+float factor_of(const WeightMatrix& w, int o, int k) {
+  if (w.storage() == WeightStorage::kBf16) return w.at(o, k);
+  if (k_bits(w.storage()) == 0) return static_cast<float>(w.code(o, k));
+  const int code = w.k_block(o, k / kKBlock).code[static_cast<size_t>(k % kKBlock)];
+  return static_cast<float>(w.storage() == WeightStorage::kQ6K ? code - 32 : code);
+}
+// What the codes of a block are scaled with; of kQ6K its first 16 inputs (`half` 0) or the others.
+float scale_of(const WeightMatrix& w, int o, int block, int half) {
+  if (k_bits(w.storage()) == 0) return w.group_scale(o, block);
+  const KBlock k = w.k_block(o, block / 8);
+  const int scale = w.storage() == WeightStorage::kQ6K ? block % 8 * 2 + half : block % 8;
+  return half_to_float(k.d) * static_cast<float>(k.scale[static_cast<size_t>(scale)]);
+}
+
 // An output as engine/cuda/kernels/products.h says that it is summed, by these tensor cores.
 float planned_output(TensorCores how, const WeightMatrix& w, int o, std::span<const float> row) {
   const WeightStorage s = w.storage();
-  const bool bf16 = s == WeightStorage::kBf16, offset = s == WeightStorage::kQ4Group;
+  const bool offset =
+      s == WeightStorage::kQ4Group || s == WeightStorage::kQ4K || s == WeightStorage::kQ5K;
   const int blocks = (w.in() + 31) / 32;
   constexpr float kOnes[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -182,15 +198,23 @@ float planned_output(TensorCores how, const WeightMatrix& w, int o, std::span<co
       float weights[32] = {}, inputs[32] = {};
       for (int i = 0; i < 32 && 32 * b + i < w.in(); ++i) {
         const int k = 32 * b + i;
-        weights[i] = bf16 ? w.at(o, k) : static_cast<float>(w.code(o, k));
+        weights[i] = factor_of(w, o, k);
         inputs[i] = rounded(row[static_cast<size_t>(k)]);
       }
-      if (bf16 || s == WeightStorage::kInt8Channel) {
+      if (s == WeightStorage::kBf16 || s == WeightStorage::kInt8Channel) {
         acc = add_block(how, weights, inputs, acc);
         continue;
       }
-      acc = std::fma(w.group_scale(o, b), add_block(how, weights, inputs, 0), acc);
-      if (offset) acc = std::fma(w.group_offset(o, b), add_block(how, kOnes, inputs, 0), acc);
+      if (s == WeightStorage::kQ6K) {  // twice, with the other half's inputs as zeros
+        for (const int half : {0, 1}) {
+          float of_half[32] = {};
+          std::copy_n(inputs + 16 * half, 16, of_half + 16 * half);
+          acc = std::fma(scale_of(w, o, b, half), add_block(how, weights, of_half, 0), acc);
+        }
+        continue;
+      }
+      acc = std::fma(scale_of(w, o, b, 0), add_block(how, weights, inputs, 0), acc);
+      if (offset) acc = std::fma(offset_of(w, o, 32 * b), add_block(how, kOnes, inputs, 0), acc);
     }
     slices[slice] = acc;
   }
@@ -203,16 +227,16 @@ float planned_output(TensorCores how, const WeightMatrix& w, int o, std::span<co
 // So no tolerance is left but that of the definition above: what tensor cores cut is in the plan.
 TEST_P(Products, HaveTheBitsOfTheirPlan) {
   const WeightStorage s = GetParam().storage;
-  // float32 has the bits of the definition. The plan is not written down for scales of K-quants.
-  if (s == WeightStorage::kF32 || k_bits(s) != 0) return;
+  if (s == WeightStorage::kF32) return;  // has the bits of the definition
   const TensorCores how = tensor_cores_of_device(list_devices().devices.front().compute_major);
 #if !defined(EVALRUN_CUDA_EMULATED)
   if (how == TensorCores::kExact) GTEST_SKIP() << "no model of these tensor cores is known here";
 #endif
-  for (const auto& [out, in] :
+  for (const auto& [out, any_in] :
        tests::sample({std::pair{16, 32}, {17, 33}, {48, 80}, {100, 300}, {5, 1000}, {20, 2700}},
                      looks_at_accesses() ? 1 : 2))
     for (const int rows : tests::sample({1, 9, 17, 70}, looks_at_accesses() ? 1 : 2)) {
+      const int in = width_for(s, any_in);
       const WeightMatrix w = random_matrix(s, out, in, 6);
       const auto x = random_floats(rows * in, 78);
       const auto y = Product(w)(x, rows, {.outputs = out});

@@ -119,34 +119,29 @@ __device__ __forceinline__ void arrive_at(uint64_t* barrier, int rank) {
       "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(place_at(barrier, rank))
       : "memory");
 }
+// An instruction is a literal, so this cannot be a parameter of a function.
+#define EVALRUN_WAIT_MBARRIER(scope)            \
+  asm volatile(                                 \
+      "{\n"                                     \
+      ".reg .pred over;\n"                      \
+      "AGAIN:\n"                                \
+      "mbarrier.try_wait.parity.acquire." scope \
+      ".shared::cta.b64 over, [%0], %1;\n"      \
+      "@over bra DONE;\n"                       \
+      "bra AGAIN;\n"                            \
+      "DONE:\n"                                 \
+      "}" ::"r"(shared_place(barrier)),         \
+      "r"(parity)                               \
+      : "memory")
 // Until the phase of this parity is over; the first phase has parity 0.
 __device__ __forceinline__ void wait_mbarrier(uint64_t* barrier, unsigned parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred over;\n"
-      "AGAIN:\n"
-      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 over, [%0], %1;\n"
-      "@over bra DONE;\n"
-      "bra AGAIN;\n"
-      "DONE:\n"
-      "}" ::"r"(shared_place(barrier)),
-      "r"(parity)
-      : "memory");
+  EVALRUN_WAIT_MBARRIER("cta");
 }
 // Of arrivals of other thread blocks.
 __device__ __forceinline__ void wait_cluster_mbarrier(uint64_t* barrier, unsigned parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred over;\n"
-      "AGAIN:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%0], %1;\n"
-      "@over bra DONE;\n"
-      "bra AGAIN;\n"
-      "DONE:\n"
-      "}" ::"r"(shared_place(barrier)),
-      "r"(parity)
-      : "memory");
+  EVALRUN_WAIT_MBARRIER("cluster");
 }
+#undef EVALRUN_WAIT_MBARRIER
 
 // `bytes`, a multiple of 16 as both places are, into this block's shared memory; the mbarrier is
 // told when they are there.

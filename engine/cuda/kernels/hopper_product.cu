@@ -443,29 +443,13 @@ auto kernel_for(int rows) {
                       : hopper_product<S, 8>;
 }
 
-// As of_storage(), of storages that this kernel is made for.
-template <typename Run>
-auto of_hopper_storage(WeightStorage storage, const Run& run) {
-  using enum WeightStorage;
-  switch (storage) {
-    case kBf16:
-      return run(std::integral_constant<WeightStorage, kBf16>());
-    case kInt8Channel:
-      return run(std::integral_constant<WeightStorage, kInt8Channel>());
-    case kInt8Group:
-      return run(std::integral_constant<WeightStorage, kInt8Group>());
-    default:
-      return run(std::integral_constant<WeightStorage, kQ4Group>());
-  }
-}
-
 }  // namespace
 
 bool hopper_geometry(WeightStorage storage, int tiles, int blocks, int rows, ProductGeometry& g) {
   if (k_bits(storage) != 0) return false;
   const int of_slice = slice_blocks_at_most(blocks), groups = cut(tiles, kGroupTiles);
   const auto plan_with = [&](int at_once) {
-    return of_hopper_storage(
+    return of_plain_storage(
         storage, [&](auto s) { return plan_for<decltype(s)::value>(of_slice, rows, at_once); });
   };
   HopperPlan plan = plan_with(kMostGroups);
@@ -490,7 +474,7 @@ bool hopper_geometry(WeightStorage storage, int tiles, int blocks, int rows, Pro
 void allow_hopper_products() {
   using enum WeightStorage;
   for (const WeightStorage storage : {kBf16, kInt8Channel, kInt8Group, kQ4Group})
-    of_hopper_storage(storage, [](auto s) {
+    of_plain_storage(storage, [](auto s) {
       for (const int rows : {8, 16, 32, 64})
         allow_bytes(kernel_for<decltype(s)::value>(rows), kMostShared);
     });
@@ -516,7 +500,7 @@ int& clusters_together() {
 }
 
 void launch_hopper(const ProductArguments& a, const ProductGeometry& g, cudaStream_t stream) {
-  of_hopper_storage(a.w.storage, [&](auto s) {
+  of_plain_storage(a.w.storage, [&](auto s) {
     launch_in_clusters("hopper_product", kernel_for<decltype(s)::value>(g.tile_rows),
                        dim3(g.grid_x, g.grid_y, g.grid_z), kSlices, threads_of(g.groups),
                        g.shared_bytes, stream, a.w, static_cast<const uint4*>(a.x), a.rows, a.out,

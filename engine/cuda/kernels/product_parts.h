@@ -48,9 +48,10 @@ void allow_bytes(Kernel* kernel, int bytes) {
   EVALRUN_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 }
 
-// run(an integral constant of the storage), of storages the tensor cores multiply.
+// run(an integral constant of the storage), of storages the tensor cores multiply: of those without
+// K-quants, of all.
 template <typename Run>
-auto of_storage(WeightStorage storage, const Run& run) {
+auto of_plain_storage(WeightStorage storage, const Run& run) {
   using enum WeightStorage;
   switch (storage) {
     case kBf16:
@@ -63,16 +64,29 @@ auto of_storage(WeightStorage storage, const Run& run) {
       check_argument(false, "a product of float32 is a chain");
       break;
     case kQ4K:
-      return run(std::integral_constant<WeightStorage, kQ4K>());
     case kQ5K:
-      return run(std::integral_constant<WeightStorage, kQ5K>());
     case kQ6K:
-      return run(std::integral_constant<WeightStorage, kQ6K>());
+      check_argument(false, "K-quants where there is no kernel for them");
+      break;
     case kQ4Group:
     case kQ4Centred:  // a host's: the device's has the offsets
       break;
   }
   return run(std::integral_constant<WeightStorage, kQ4Group>());
+}
+template <typename Run>
+auto of_storage(WeightStorage storage, const Run& run) {
+  using enum WeightStorage;
+  switch (storage) {
+    case kQ4K:
+      return run(std::integral_constant<WeightStorage, kQ4K>());
+    case kQ5K:
+      return run(std::integral_constant<WeightStorage, kQ5K>());
+    case kQ6K:
+      return run(std::integral_constant<WeightStorage, kQ6K>());
+    default:
+      return of_plain_storage(storage, run);
+  }
 }
 
 // Fragments and scales of one tile and block.

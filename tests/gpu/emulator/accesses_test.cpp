@@ -360,7 +360,7 @@ void in_a_cluster(const int* in, int* out, Cluster with) {
       mbarrier_arrive(full, 256);
       bulk_copy(stage, in, 256, full);
     }
-    if (with != Cluster::kNoFull || round == 0) mbarrier_wait(full, round % 2);
+    if (with != Cluster::kNoFull || round < 2) mbarrier_wait(full, round % 2);
     sum += stage[i % 64];
     mbarrier_arrive(empty);
   }
@@ -408,7 +408,8 @@ TEST_F(Accesses, ThreadsOfAClusterAreOrderedByMbarriers) {
       ASSERT_EQ(got[static_cast<size_t>(i)], 30 * (i % 64) + i % kMultiplying) << i;
   }
   for (uint64_t seed = 1; seed < 4; ++seed) {
-    EXPECT_DEATH(with(Cluster::kNoFull, seed), "under way|race|never ends");
+    EXPECT_DEATH(with(Cluster::kNoFull, seed), "under way|race");
+    // Or a thread misses a phase, which is over before it has looked.
     EXPECT_DEATH(with(Cluster::kNoEmpty, seed), "under way|race|never ends");
     EXPECT_DEATH(with(Cluster::kNoProxyFence, seed), "not handed to the asynchronous proxy");
     EXPECT_DEATH(with(Cluster::kNoBarrier, seed), "race|not handed|overwritten");

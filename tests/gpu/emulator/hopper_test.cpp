@@ -9,6 +9,7 @@
 
 #include "engine/base/rng.h"
 #include "tests/gpu/emulator/include/emulator.h"
+#include "tests/gpu/emulator/on_device.h"
 #include "tests/gpu/tensor_cores.h"
 
 namespace emulator::testing {
@@ -19,22 +20,6 @@ using evalrun::engine::cuda::testing::multiply_add;
 
 constexpr int kCluster = 4, kBlockThreads = 128;
 constexpr uint64_t kSeeds = 6;
-
-template <typename T>
-struct Memory {
-  T* p = nullptr;
-  size_t n;
-  explicit Memory(size_t count) : n(count) {
-    EXPECT_EQ(cudaMalloc(reinterpret_cast<void**>(&p), n * sizeof(T)), cudaSuccess);
-  }
-  explicit Memory(const std::vector<T>& values) : Memory(values.size()) {
-    std::copy(values.begin(), values.end(), p);
-  }
-  ~Memory() { (void)cudaFree(p); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  std::vector<T> values() const { return {p, p + n}; }
-};
 
 template <typename... P, typename... A>
 cudaError_t run(int blocks, int cluster, void (*kernel)(P...), A&&... arguments) {
@@ -90,7 +75,7 @@ void pass_on(uint32_t* out, bool wait) {
 TEST_F(Hopper, BlocksOfAClusterSeeEachOthersSharedMemory) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     set_schedule_seed(seed);
-    const Memory<uint32_t> out(2 * kCluster * kBlockThreads);
+    const OnDevice<uint32_t> out(2 * kCluster * kBlockThreads);
     ASSERT_EQ(run(2 * kCluster, kCluster, pass_on, out.p, true), cudaSuccess);
     for (uint32_t b = 0; b < 2 * kCluster; ++b)
       for (uint32_t t = 0; t < kBlockThreads; ++t)
@@ -98,12 +83,12 @@ TEST_F(Hopper, BlocksOfAClusterSeeEachOthersSharedMemory) {
   }
 }
 TEST_F(Hopper, WithoutTheClustersBarrierValuesAreMissing) {
-  const Memory<uint32_t> out(kCluster * kBlockThreads);
+  const OnDevice<uint32_t> out(kCluster * kBlockThreads);
   ASSERT_EQ(run(kCluster, kCluster, pass_on, out.p, false), cudaSuccess);
   EXPECT_THAT(out.values(), ::testing::Contains(0xffffffffu));
 }
 TEST_F(Hopper, ClustersTheHardwareRefusesAreRefused) {
-  const Memory<uint32_t> out(9 * kBlockThreads);
+  const OnDevice<uint32_t> out(9 * kBlockThreads);
   EXPECT_EQ(run(kCluster + 1, kCluster, pass_on, out.p, true), cudaErrorInvalidClusterSize);
   EXPECT_EQ(run(9, 9, pass_on, out.p, true), cudaErrorInvalidClusterSize);
 }
@@ -202,7 +187,7 @@ void ring(const uint32_t* from, uint32_t* sums) {
 TEST_F(Hopper, ARingOfBulkCopiesDeliversEveryPieceInItsPhase) {
   std::vector<uint32_t> data(kPieces * kPiece / 4);
   std::iota(data.begin(), data.end(), 5u);
-  const Memory<uint32_t> from(data), sums(96);
+  const OnDevice<uint32_t> from(data), sums(96);
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     set_schedule_seed(seed);
     ASSERT_EQ(run(1, 1, ring, from.p, sums.p), cudaSuccess);
@@ -234,7 +219,7 @@ void look_early(const uint32_t* from, uint32_t* early, uint32_t* later) {
 TEST_F(Hopper, BulkCopiesComeLateAndInAnyOrder) {
   std::vector<uint32_t> data(16);
   std::iota(data.begin(), data.end(), 100u);
-  const Memory<uint32_t> from(data), early(7), later(4);
+  const OnDevice<uint32_t> from(data), early(7), later(4);
   int before = 0, after = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     set_schedule_seed(seed);
@@ -262,7 +247,7 @@ void copy_faults(const unsigned char* from, Fault fault) {
 }
 TEST_F(HopperDeathTest, FaultsOfBulkCopiesAbort) {
   set_schedule_seed(0);
-  const Memory<unsigned char> from(64);
+  const OnDevice<unsigned char> from(64);
   ASSERT_EQ(run(1, 1, copy_faults, from.p, Fault::kNone), cudaSuccess);
   const auto with = [&](Fault fault) { (void)run(1, 1, copy_faults, from.p, fault); };
   EXPECT_DEATH(with(Fault::kOdd), "a bulk copy of a size or at an address that hardware refuses");
@@ -374,8 +359,8 @@ class Products : public Hopper {
   template <int N>
   static void check(bool whole, Swizzle how, bool add) {
     const Factors f = factors(whole);
-    const Memory<Factors> in(std::vector<Factors>{f});
-    const Memory<float> d(size_t{64} * 8 * N);
+    const OnDevice<Factors> in(std::vector<Factors>{f});
+    const OnDevice<float> d(size_t{64} * 8 * N);
     for (const uint64_t seed : {0, 1, 2}) {
       set_schedule_seed(seed);
       ASSERT_EQ(run(1, 1, product<N>, in.p, d.p, how, add, Fault::kNone), cudaSuccess);
@@ -410,8 +395,8 @@ TEST_F(Products, OfSwizzledFactorsAreTheSame) {
 }
 
 TEST_F(Products, SumsAreNoNumbersBeforeTheyAreWaitedFor) {
-  const Memory<Factors> in(std::vector<Factors>{factors(true)});
-  const Memory<float> d(64 * 16);
+  const OnDevice<Factors> in(std::vector<Factors>{factors(true)});
+  const OnDevice<float> d(64 * 16);
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     set_schedule_seed(seed);
     ASSERT_EQ(run(1, 1, product<2>, in.p, d.p, Swizzle::kNone, true, Fault::kEarly), cudaSuccess);
@@ -420,8 +405,8 @@ TEST_F(Products, SumsAreNoNumbersBeforeTheyAreWaitedFor) {
 }
 
 TEST_F(ProductsDeathTest, FaultsAbort) {
-  const Memory<Factors> in(std::vector<Factors>{factors(true)});
-  const Memory<float> d(64 * 16);
+  const OnDevice<Factors> in(std::vector<Factors>{factors(true)});
+  const OnDevice<float> d(64 * 16);
   const auto with = [&](Fault fault, uint64_t seed = 1) {
     set_schedule_seed(seed);
     (void)run(1, 1, product<2>, in.p, d.p, Swizzle::kNone, true, fault);

@@ -1,6 +1,6 @@
 // Times that kernels are expected to take on a GPU, from what they do: a prediction, to stand
-// beside what is measured. Its numbers were not fitted to measured times of kernels; its form was
-// chosen with those of an H200 at hand.
+// beside what is measured. Its numbers were not fitted to measured times of kernels. Those of
+// an H200 were known when its form was chosen.
 //
 // A launch takes
 //   start + alone + work

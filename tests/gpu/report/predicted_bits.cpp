@@ -295,7 +295,7 @@ std::string BitDifference::text() const {
     return fmt::format("step of {}, row {}, logit {}: predicted {}, found {}", step, row, index,
                        number_text(predicted), number_text(found));
   return fmt::format(
-      "step of {}, row {}, behind its first {} logits: predicted hash {:016x}, found {:016x}", step,
+      "step of {}, row {}, after its first {} logits: predicted hash {:016x}, found {:016x}", step,
       row, kFirstLogits, predicted, found);
 }
 

@@ -96,12 +96,12 @@ TEST(PredictedBits, ADifferenceIsNamedWhereItIs) {
   EXPECT_EQ(result.first->found, right.first[2]);
   EXPECT_THAT(result.first->text(),
               HasSubstr(fmt::format("row 14, logit 2: predicted {:08x} (", right.first[2] ^ 1)));
-  row = right, row.hash ^= 4;  // a logit behind the first
+  row = right, row.hash ^= 4;  // a logit after the first four
   result = compared(p);
   ASSERT_TRUE(result.first);
   EXPECT_EQ(result.first->index, -1);
   EXPECT_EQ(result.first->found, right.hash);
-  EXPECT_THAT(result.first->text(), HasSubstr("row 14, behind its first 4 logits"));
+  EXPECT_THAT(result.first->text(), HasSubstr("row 14, after its first 4 logits"));
 }
 
 TEST(PredictedBits, WhatCannotBeComparedIsNamed) {
