@@ -206,7 +206,7 @@ TEST(OnCuda, HoppersKernelsAreTakenByAHopperThatIsTold) {
               HasSubstr("EVALRUN_CUDA_PATH=hopper needs compute capability 9.0, and this one has "
                         "8.0"));
   EXPECT_THAT(refused.err, HasSubstr("EVALRUN_CUDA_PATH=portable, or without it, works"));
-  EXPECT_THAT(evalrun_with(folder, {hopper}, {"doctor"}).out,
+  EXPECT_THAT(evalrun_with(folder, {hopper, "COLUMNS=0"}, {"doctor"}).out,
               HasSubstr("cannot be used: EVALRUN_CUDA_PATH=hopper needs"));
   const ProgramResult unknown = evalrun_with(folder, {"EVALRUN_CUDA_PATH=blackwell"}, command);
   EXPECT_EQ(unknown.exit_code, 2);
