@@ -123,30 +123,51 @@ double round_trip_ns(int first, int second) {
 
 }  // namespace
 
-double read_bandwidth(size_t bytes, int n_threads, double seconds) {
+struct ReadProbe::State {
+  State(int n_threads, int n_lines)
+      : pool(n_threads),
+        lines(n_lines),
+        memory(allocate_weights(static_cast<size_t>(n_lines) * 64)) {}
+
+  cpu::ThreadPool pool;
+  int lines;
+  // The memory weights live in: huge pages where the system grants them to weights.
+  std::shared_ptr<std::byte> memory;
+
+  size_t size() const { return static_cast<size_t>(lines) * 64; }
+};
+
+// Rounded up to a line per thread and stream, with room for the last prefetch.
+ReadProbe::ReadProbe(size_t bytes, int n_threads) {
   EVALRUN_CHECK(bytes > 0 && n_threads >= 1, "{} bytes, {} threads", bytes, n_threads);
-  cpu::ThreadPool pool(n_threads);
-  // Rounded up to a line per thread and stream, with room for the last prefetch.
   const int lines =
       static_cast<int>(std::max<size_t>(bytes / 64, 8 * static_cast<size_t>(n_threads)));
-  const size_t size = static_cast<size_t>(lines) * 64;
-  // The memory weights live in: huge pages where the system grants them to weights.
-  const std::shared_ptr<std::byte> memory = allocate_weights(size);
-  const auto* words = reinterpret_cast<const uint64_t*>(memory.get());
-  pool.run([&](int thread) {  // first touch by the thread that reads
-    const auto [begin, end] = pool.share(lines, thread);
-    std::memset(memory.get() + static_cast<size_t>(begin) * 64, 1,
+  state_ = std::make_unique<State>(n_threads, lines);
+  State& state = *state_;
+  state.pool.run([&](int thread) {  // first touch by the thread that reads
+    const auto [begin, end] = state.pool.share(lines, thread);
+    std::memset(state.memory.get() + static_cast<size_t>(begin) * 64, 1,
                 static_cast<size_t>(end - begin) * 64);
   });
-  const int repeats = static_cast<int>(kLeastPassBytes / static_cast<double>(size)) + 1;
+}
+
+ReadProbe::~ReadProbe() = default;
+ReadProbe::ReadProbe(ReadProbe&&) noexcept = default;
+ReadProbe& ReadProbe::operator=(ReadProbe&&) noexcept = default;
+
+double ReadProbe::bytes_per_second(double seconds) {
+  State& state = *state_;
+  const auto* words = reinterpret_cast<const uint64_t*>(state.memory.get());
+  const auto size = static_cast<double>(state.size());
+  const int repeats = static_cast<int>(kLeastPassBytes / size) + 1;
   std::atomic<uint64_t> sink{0};
   double best = 0;
   const Clock::time_point start = Clock::now();
   do {
     for (const Reader read : kReaders) {
       const Clock::time_point begin = Clock::now();
-      pool.run([&](int thread) {
-        const auto [from, to] = pool.share(lines, thread);
+      state.pool.run([&](int thread) {
+        const auto [from, to] = state.pool.share(state.lines, thread);
         uint64_t sum = 0;
         for (int r = 0; r < repeats; ++r) {
           sum +=
@@ -156,12 +177,15 @@ double read_bandwidth(size_t bytes, int n_threads, double seconds) {
         }
         sink.fetch_add(sum, std::memory_order_relaxed);
       });
-      const double elapsed = seconds_since(begin);
-      best = std::max(best, static_cast<double>(size) * repeats / elapsed);
+      best = std::max(best, size * repeats / seconds_since(begin));
     }
   } while (seconds_since(start) < seconds);
   EVALRUN_CHECK(sink.load() != 0, "the probe read nothing");
   return best;
+}
+
+double read_bandwidth(size_t bytes, int n_threads, double seconds) {
+  return ReadProbe(bytes, n_threads).bytes_per_second(seconds);
 }
 
 double cache_line_round_trip_ns(int n_threads) {

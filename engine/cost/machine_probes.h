@@ -2,13 +2,30 @@
 // read at best, and how far apart the threads sit.
 #pragma once
 #include <cstddef>
+#include <memory>
 
 namespace evalrun::engine {
 
-// Bytes per second with which `n_threads` threads read `bytes` bytes, each its own share from the
-// first byte to the last: the best of all passes within `seconds`, over several ways to read (one
-// stream per thread, or several with prefetching). A second look within the same run may be faster;
-// callers keep the larger.
+// Reads the same `bytes` > 0 bytes again and again with `n_threads` >= 1 threads, each its own
+// share from the first byte to the last. A host may move the threads to other cores while a program
+// runs, and then memory is read at another speed: look again wherever a time is measured.
+class ReadProbe {
+ public:
+  ReadProbe(size_t bytes, int n_threads);  // takes the memory and touches it
+  ~ReadProbe();
+  ReadProbe(ReadProbe&&) noexcept;
+  ReadProbe& operator=(ReadProbe&&) noexcept;
+
+  // Bytes per second: the best of all passes within `seconds`, over several ways to read (one
+  // stream per thread, or several with prefetching). Each way is tried at least once.
+  double bytes_per_second(double seconds);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// One look of a probe of its own.
 double read_bandwidth(size_t bytes, int n_threads, double seconds);
 
 // Nanoseconds for a cache line to go from one core to another and back: the median of short series

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/stats.h"
@@ -101,7 +103,7 @@ class Measurement {
       tables_[s].bytes = sessions_[s]->bytes_per_forward(o_.context * o_.sequences);
       commit_context(*sessions_[s]);
     }
-    probe_bandwidth();
+    make_probes();
     warm_up();
     samples_.assign(sessions_.size(), std::vector<Samples>(rows_.size()));
     measure_rounds();
@@ -109,8 +111,9 @@ class Measurement {
       tables_[s].rounds = rounds_;
       for (size_t i = 0; i < rows_.size(); ++i)
         tables_[s].rows.push_back(samples_[s][i].summary(rows_[i]));
+      if (probe_of_[s] != nullptr) tables_[s].set_floor(floor_rounds_[s]);
     }
-    probe_bandwidth();
+    probes_.clear();
     measure_prefill();
     for (const auto& session : sessions_) session->reset();
     return std::move(tables_);
@@ -173,13 +176,20 @@ class Measurement {
       ++rounds_;
       if (o_.progress) o_.progress(round + 1, expected_rounds(round, elapsed));
       for (size_t s = 0; s < sessions_.size(); ++s) {
+        FloorRound floor;
+        floor.before = look(s);
+        std::vector<double> alone;
         forward(*sessions_[s], 1);  // wakes the session's threads, which may have gone to sleep
         for (size_t i = 0; i < order.size(); ++i) {
           // Every other round goes down: no row count always follows the same neighbour.
           const size_t at = order[round % 2 == 0 ? i : order.size() - 1 - i];
           samples_[s][at].ms.push_back(forward(*sessions_[s], rows_[at]));
           samples_[s][at].phases.push_back(sessions_[s]->phases());
+          if (at == 0) alone.push_back(samples_[s][at].ms.back());
         }
+        floor.after = look(s);
+        floor.ms = base::median(alone);
+        floor_rounds_[s].push_back(floor);
       }
     }
   }
@@ -192,16 +202,23 @@ class Measurement {
                       o_.most_rounds);
   }
 
-  void probe_bandwidth() {
+  // Sessions that read as much with as many threads share one.
+  void make_probes() {
+    floor_rounds_.resize(sessions_.size());
+    probe_of_.assign(sessions_.size(), nullptr);
     if (o_.bandwidth_seconds <= 0) return;
     const auto most =
         static_cast<size_t>(std::max(kEnoughToRead, cpu::kTimesTheCaches * cpu::cache_bytes()));
-    for (size_t s = 0; s < sessions_.size(); ++s)
-      if (!is_gpu(sessions_[s]->options().device))  // its memory is not what the probe reads
-        tables_[s].bandwidth =
-            std::max(tables_[s].bandwidth,
-                     read_bandwidth(std::min(tables_[s].bytes, most), sessions_[s]->n_threads(),
-                                    o_.bandwidth_seconds / 2));
+    for (size_t s = 0; s < sessions_.size(); ++s) {
+      if (is_gpu(sessions_[s]->options().device)) continue;  // its memory is not what is read
+      const std::pair key(std::min(tables_[s].bytes, most), sessions_[s]->n_threads());
+      probe_of_[s] = &probes_.try_emplace(key, key.first, key.second).first->second;
+    }
+  }
+
+  // 0 without a probe.
+  double look(size_t s) {
+    return probe_of_[s] == nullptr ? 0 : probe_of_[s]->bytes_per_second(o_.bandwidth_seconds);
   }
 
   void measure_prefill() {
@@ -226,6 +243,9 @@ class Measurement {
   std::vector<Row> chains_;                    // one after the other
   std::vector<std::vector<Samples>> samples_;  // [session][row count]
   int rounds_ = 0;
+  std::map<std::pair<size_t, int>, ReadProbe> probes_;  // by bytes and threads
+  std::vector<ReadProbe*> probe_of_;                    // [session], null = none
+  std::vector<std::vector<FloorRound>> floor_rounds_;   // [session][round]
   std::vector<RowCostTable> tables_;
 };
 
@@ -243,6 +263,17 @@ double RowCostTable::ms(int n) const {
   if (rows.size() == 1) return rows.front().ms;
   const RowCost &a = rows[rows.size() - 2], &b = rows.back();
   return b.ms + std::max(0.0, b.ms - a.ms) * (n - b.rows) / (b.rows - a.rows);
+}
+
+void RowCostTable::set_floor(std::span<const FloorRound> floor_rounds) {
+  EVALRUN_CHECK(!floor_rounds.empty(), "a floor of no rounds");
+  std::vector<double> bandwidths, shares;
+  for (const FloorRound& round : floor_rounds) {
+    bandwidths.push_back(std::max(round.before, round.after));
+    shares.push_back(1e3 * static_cast<double>(bytes) / bandwidths.back() / round.ms);
+  }
+  bandwidth = base::median(bandwidths);
+  floor_share = base::median(shares);
 }
 
 // A row for every n up to the last measured count, and two beyond it: these lie on the line that

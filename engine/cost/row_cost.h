@@ -27,6 +27,11 @@ struct PrefillCost {
   double tokens_per_s() const { return 1e3 * tokens / ms; }
 };
 
+// What memory gave right before and right after a round's forwards (bytes/s), and their T(1).
+struct FloorRound {
+  double before = 0, after = 0, ms = 0;
+};
+
 struct RowCostTable {
   std::string shape;          // measured with random weights of this shape; "" = with a model's
   int context = 0;            // committed tokens of each sequence below its rows
@@ -34,8 +39,12 @@ struct RowCostTable {
   size_t bytes = 0;           // one forward must read at least: weights, every context's K and V
   int rounds = 0;             // forwards per row count, three times that up to 8 rows
   std::vector<RowCost> rows;  // ascending, without repeats; the first is rows = 1
-  double bandwidth = 0;  // bytes/s of the best read of such a footprint (of 1 GiB or ten times the
-                         // caches at most), 0 = not probed
+  // Bytes/s of a plain read of such a footprint (of 1 GiB or ten times the caches at most), the
+  // median over rounds; 0 = not probed. A round has the larger of its two looks.
+  double bandwidth = 0;
+  // bytes over T(1) over a round's bandwidth, the median over rounds: both of the same moment, as a
+  // host moves threads between cores that read at different speeds. 0 when not probed.
+  double floor_share = 0;
   std::vector<PrefillCost> prefill;
 
   bool empty() const { return rows.empty(); }
@@ -53,6 +62,8 @@ struct RowCostTable {
   double floor_ms() const {
     return bandwidth > 0 ? 1e3 * static_cast<double>(bytes) / bandwidth : 0;
   }
+  // Sets bandwidth and floor_share from `bytes` and at least one round.
+  void set_floor(std::span<const FloorRound> floor_rounds);
 };
 
 struct RowCostOptions {
@@ -65,8 +76,8 @@ struct RowCostOptions {
   int rounds = 0;            // 0 = as many as fit into `seconds`, at least three
   int most_rounds = 1000;
   double seconds = 1;  // for the rounds, all sessions together
-  double bandwidth_seconds =
-      0;  // per session, half before and half after the rounds; 0 = no probe; GPUs have none
+  // Of each look at the bandwidth, one between any two rounds; 0 = no probe. GPUs have none.
+  double bandwidth_seconds = 0;
   // Row counts whose first forward shows that three rounds would take longer are left out, the
   // largest first; 0 = none are.
   double limit_seconds = 0;

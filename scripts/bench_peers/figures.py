@@ -75,8 +75,7 @@ def collect_speed(records):
                     "bandwidth_gb_s": spread([v.get("bandwidth_gb_s") for v in values]),
                     "pingpong_ns": spread([v.get("pingpong_ns") for v in values]),
                     "floor_ms": spread([v.get("floor_ms") for v in values]),
-                    "share": spread([v["floor_ms"] / v["t_ms"]["1"] for v in values
-                                     if v.get("floor_ms") and v["t_ms"].get("1")]),
+                    "share": spread([v.get("floor_share") for v in values]),
                     "bytes": last.get("bytes"), "isa_used": last.get("isa"),
                     "buffers": last.get("buffers"),
                     "argmax_ms": argmax_ms(values, config["rows"])}

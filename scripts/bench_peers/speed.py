@@ -81,7 +81,7 @@ def normalised_cost(output, format_name):
                       "see: evalrun cost --json --dtype " + format_name)
     result = {"t_ms": {str(row["rows"]): row["ms"] for row in cost["rows"]},
               "phases": {str(row["rows"]): row["phases"] for row in cost["rows"] if "phases" in row}}
-    for key in ("dtype", "isa", "threads", "floor_ms", "bandwidth_gb_s", "bytes", "pingpong_ns",
+    for key in ("dtype", "isa", "threads", "floor_ms", "floor_share", "bandwidth_gb_s", "bytes", "pingpong_ns",
                 "placement"):
         if cost.get(key) is not None:
             result[key] = cost[key]

@@ -74,6 +74,20 @@ TEST(RowCostTable, Floor) {
   EXPECT_DOUBLE_EQ(table.floor_ms(), 1.5);
 }
 
+// Cores that move between 40 and 80 GB/s, where T(1) is 0.8 of what each allows. The best read of
+// all over the median T(1) would be 0.4.
+TEST(RowCostTable, ShareOfTheFloorIsOfTheSameMoment) {
+  RowCostTable table = table_of({{1, 1.0}});
+  table.bytes = 32'000'000;
+  const double near = 40e9, far = 80e9;
+  table.set_floor(std::vector<FloorRound>{
+      {near, near, 1.0}, {far, 60e9, 0.5}, {near, near, 1.0}, {30e9, far, 0.5}, {near, 1e9, 1.0}});
+  EXPECT_DOUBLE_EQ(table.floor_share, 0.8);
+  EXPECT_DOUBLE_EQ(table.bandwidth, near);
+  EXPECT_DOUBLE_EQ(table.floor_ms(), 0.8);
+  EXPECT_THROW(table.set_floor({}), base::InternalError);
+}
+
 class MeasureRowCost : public ::testing::Test {
  protected:
   static RowCostOptions options() {
@@ -156,6 +170,8 @@ TEST_F(MeasureRowCost, ProbesTheFloor) {
   const auto table = measure_row_cost(sessions(1, 28), o).front();
   EXPECT_GT(table.bandwidth, 0);
   EXPECT_GT(table.floor_ms(), 0);
+  // A model of some kilobytes is read from a cache: no bound, but the two must belong together.
+  EXPECT_GT(table.floor_share, 0);
 }
 
 TEST_F(MeasureRowCost, ASessionTooSmallIsOurMistake) {

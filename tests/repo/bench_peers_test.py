@@ -98,7 +98,7 @@ def file_records(arms, parameters=1.2e9, isa="avx512", **config):
         if engine == "evalrun":
             arm = {"name": f"evalrun Q4_K_M file {kind}".strip(), "engine": engine, "format": "Q4_K_M file",
                    "file": "Q4_K_M", "isa": kind}
-            result |= {"isa": kind or isa, "floor_ms": share * t1, "bytes": 7e8}
+            result |= {"isa": kind or isa, "floor_ms": share * t1, "floor_share": share, "bytes": 7e8}
         else:
             arm = {"name": f"llama.cpp Q4_K_M {kind}", "engine": engine, "format": "Q4_K_M", "build": kind}
         listed.append(arm)

@@ -25,8 +25,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kBandwidthSeconds = 0.3;  // per format
-constexpr double kRoundSeconds = 2;        // per format, when --rounds is not given
+constexpr double kBandwidthSeconds = 0.01;  // of a look; each way to read is tried at least once
+constexpr double kRoundSeconds = 2;         // per format, when --rounds is not given
 
 struct CostArguments {
   ModelOptions model;
@@ -181,7 +181,7 @@ Json json_of(const Measured& m, size_t i) {
   out["weight_copy_bytes"] = placement.copy_bytes;
   out["tokens_per_s"] = tokens_per_s(table);
   out["floor_ms"] = table.floor_ms();
-  out["floor_share"] = table.floor_ms() / table.ms(1);
+  out["floor_share"] = table.floor_share;
   out["bandwidth_gb_s"] = table.bandwidth / 1e9;
   out["pingpong_ns"] = m.round_trip_ns > 0 ? Json(m.round_trip_ns) : Json();
   out["placement"] = runners::placement_class(m.round_trip_ns, m.sessions[i]->n_threads());
@@ -244,7 +244,7 @@ void print_one(const Measured& m, size_t i) {
                  ? fmt::format("floor {:.3f} ms = {} / {:.1f} GB/s; T(1) reaches {:.0f} %; {:.1f} "
                                "tok/s",
                                table.floor_ms(), bytes, table.bandwidth / 1e9,
-                               100 * table.floor_ms() / table.ms(1), tokens_per_s(table))
+                               100 * table.floor_share, tokens_per_s(table))
                  : fmt::format("{} are read, {:.1f} GB/s at T(1); {:.1f} tok/s", bytes,
                                static_cast<double>(table.bytes) / table.ms(1) / 1e6,
                                tokens_per_s(table)));
