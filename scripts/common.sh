@@ -5,8 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/fetch.sh"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cuobjdump_file=$evalrun_home/tools/cuobjdump
-export root cuobjdump_file
+export root evalrun_home
 
 # shellcheck disable=SC2034  # used by the scripts that source this file
 # What the program needs to be built and the model to be fetched.

@@ -108,7 +108,8 @@ def conditions(build, sanitizers=False, root=ROOT, env=os.environ):
         "no-clang-format-14": "version 14." not in output_of("clang-format", "--version"),
         "no-shellcheck": not shutil.which("shellcheck"),
         "no-cuda-build": not any(CUDA_COMPILER.search(cache.read_text()) for cache in build.glob("CMakeCache.txt")),
-        "no-cuobjdump": not (shutil.which("cuobjdump") or (home / "tools/cuobjdump").exists()),
+        "no-cuda-tools": not all(shutil.which(tool) or (home / "tools" / tool).exists()
+                                 for tool in ("cuobjdump", "nvdisasm")),
         "no-training-environment": not output_of(train, "-c", "import torch, pytest; print(1)"),
         "no-gguf": not output_of(home / "servers/gguf/bin/python", "-c", "import gguf; print(1)"),
         "no-mmasim": not (home / "mmasim/bin/python").exists(),
