@@ -3,7 +3,7 @@
   python3 scripts/kernels_check.py --library FILE --tools FOLDER --nvcc VERSION [--table FILE] [--list | --update]
   python3 scripts/kernels_check.py --library FILE --tools FOLDER --nvcc VERSION --before FILE... [--arch ARCH]
 
-FILE is what nvcc wrote: an archive, an object or a cubin. --before compares with other files instead of the table.
+FILE is what nvcc wrote: an archive, an object or a fatbin. --before compares with other files instead of the table.
 Exit code 1 where a kernel has a fault or differs from the table, 7 where something cannot be read.
 """
 import argparse
@@ -103,13 +103,8 @@ def read(tools, files):
     functions, resources, bounds = {}, {}, {}
     for file in map(pathlib.Path, files):
         file = file.resolve()
-        of_file = machine_code.read_functions(run(tools, "-sass", file))
+        functions.update(machine_code.read_functions(run(tools, "-sass", file)))
         resources.update(machine_code.read_resources(run(tools, "--dump-resource-usage", file)))
-        functions.update(of_file)
-        if file.suffix == ".cubin":
-            here = machine_code.read_launch_bounds(file.read_bytes())
-            bounds.update({(arch, name): here[name] for arch, name in of_file if name in here})
-            continue
         with tempfile.TemporaryDirectory() as folder:
             collections.deque(run(tools, "--extract-elf", "all", file, cwd=folder), maxlen=0)
             for cubin in pathlib.Path(folder).glob("*.cubin"):
