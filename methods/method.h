@@ -55,13 +55,26 @@ struct LargestStep {
   double limit = 0;
 };
 
+// The most that tables, pools and tries grow to, in bytes. Nothing of it is there before the texts
+// are.
+struct GrownMemory {
+  double shared = 0;     // once for all slots (state=shared)
+  double per_slot = 0;   // however long a slot lives and whatever it reads
+  double per_token = 0;  // of the longest conversation of a slot, in each
+  double most(int slots, int tokens) const {
+    return shared + slots * (per_slot + per_token * tokens);
+  }
+};
+
 // What a method keeps in memory for its slots, as far as it can be said before there is any text.
 // For plans (runners/plan/batch_memory.h).
 struct KeptMemory {
   std::vector<const engine::Session*> sessions =
       {};                     // its own, of all slots; valid as long as it is
   double bytes_per_slot = 0;  // beside these and what needs() has kept
-  bool complete = true;       // false: more, which grows with texts (tables, tries)
+  double on_host = 0;         // of extra_parameter_bytes() what no device is given: corpora
+  GrownMemory grown = {};     // with texts, beside these
+  bool complete = true;       // false: more, of which no bound is known
 };
 
 // Everything a method may use during one generation. Lives as long as the generation.

@@ -52,6 +52,11 @@ MethodSpec parse_method(std::string_view text) {
   text = base::trim(text);
   const size_t colon = text.find(':');
   const std::string name(base::trim(text.substr(0, colon)));
+  if (name == kChosenMethod)
+    throw base::usage_error(
+        "'auto' stands for the method that `evalrun tune method` chose for a model, a machine and "
+        "data sets; only `evalrun run` and `evalrun verify` know all three",
+        "name the method, which `evalrun tune method` has printed");
   MethodSpec spec;
   spec.info = &method_registry().get(name);
   spec.params = MethodParams(spec.info->params, {}, {name});

@@ -115,6 +115,8 @@ struct MethodSpec {
   SampledAnswers sampled(const engine::SamplingParams& sampling) const;
 };
 MethodSpec parse_method(std::string_view text);
+// A name for whichever method was chosen (runners/plan/auto_method.h). parse_method() refuses it.
+inline constexpr std::string_view kChosenMethod = "auto";
 // The model a method decodes: the run's own, or what it makes of it.
 std::shared_ptr<const engine::Model> decoded_model(const MethodSpec& spec,
                                                    const MethodBuildContext& context);

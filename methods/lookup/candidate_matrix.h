@@ -19,6 +19,8 @@ class CandidateMatrix {
     EVALRUN_CHECK(vocab >= 1 && k >= 1, "{} rows of {}", vocab, k);
   }
 
+  static double bytes(int vocab, int k) { return 1.0 * sizeof(int32_t) * vocab * k; }
+
   void clear() { std::fill(next_.begin(), next_.end(), -1); }
   // The whole row anew: the first k of `best`, the likeliest first; places without one are empty.
   void set(int32_t token, std::span<const engine::TokenLogit> best) {

@@ -49,6 +49,13 @@ EarlierAnswers EarlierAnswers::another() const {
   return other;
 }
 
+void EarlierAnswers::add_kept(GrownMemory& grown) const {
+  if (store_ == nullptr) return;
+  (state_ == CarriedState::kShared ? grown.shared : grown.per_slot) +=
+      SuffixAutomaton::most_bytes(capacity_);
+  grown.per_token += sizeof(int32_t);  // answer_
+}
+
 void EarlierAnswers::start(std::span<const int32_t> prompt, int max_new) {
   if (store_ == nullptr) return;
   store_->add(answer_);

@@ -10,6 +10,7 @@
 
 #include "methods/lookup/carried_state.h"
 #include "methods/lookup/suffix_automaton.h"
+#include "methods/method.h"
 
 namespace evalrun::methods {
 
@@ -51,6 +52,7 @@ class EarlierAnswers {
   // `sequence` as Drafter::draft().
   void follow(std::span<const int32_t> sequence);
 
+  void add_kept(GrownMemory& grown) const;
   int parts() const { return store_ == nullptr ? 0 : CarriedText::kParts; }
   const SuffixAutomaton& part(int i) const { return store_->part(i); }
   SuffixAutomaton::Match match(int i) const { return matches_[static_cast<size_t>(i)]; }

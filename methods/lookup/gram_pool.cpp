@@ -23,6 +23,7 @@ void GramPool::insert(int32_t key, std::span<const int32_t> gram) {
   EVALRUN_CHECK(gram.size() == length_, "a gram of {} tokens, not {}", gram.size(), length_);
   int32_t& index = slot_of_[static_cast<size_t>(key)];
   if (index < 0) {
+    if (slots_.size() == slots_.capacity()) make_room();
     index = static_cast<int32_t>(slots_.size());
     slots_.push_back({key, 0});
     grams_.resize(slots_.size() * capacity_ * length_);
@@ -38,6 +39,13 @@ void GramPool::insert(int32_t key, std::span<const int32_t> gram) {
   else
     ++slot.count;
   std::copy(gram.begin(), gram.end(), grams + (static_cast<size_t>(slot.count) - 1) * length_);
+}
+
+// By doubling, up to a slot for each id.
+void GramPool::make_room() {
+  const size_t slots = std::min(std::max<size_t>(2 * slots_.size(), 16), slot_of_.size());
+  slots_.reserve(slots);
+  grams_.reserve(slots * capacity_ * length_);
 }
 
 int GramPool::count(int32_t key) const {

@@ -21,6 +21,11 @@ class GramPool {
   int count(int32_t key) const;
   // The i-th gram of a key, 0 = least recently inserted. Valid until the next insert.
   std::span<const int32_t> gram(int32_t key, int i) const;
+  // Whatever it has read.
+  static double most_bytes(int vocab, int length, int capacity) {
+    return vocab * (sizeof(int32_t) + sizeof(Slot) +
+                    sizeof(int32_t) * static_cast<double>(length) * capacity);
+  }
   int length() const { return static_cast<int>(length_); }
 
  private:
@@ -28,6 +33,7 @@ class GramPool {
     int32_t key;
     int32_t count;
   };
+  void make_room();
   int32_t* grams_of(size_t slot) { return grams_.data() + slot * capacity_ * length_; }
 
   size_t length_, capacity_;

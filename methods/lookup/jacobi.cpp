@@ -78,6 +78,7 @@ class JacobiDrafter final : public Drafter {
   }
 
   LargestStep largest_step() const override { return {.rows = 1 + shape_.n}; }
+  void add_kept(KeptMemory&) const override {}
 
  private:
   void refill() {

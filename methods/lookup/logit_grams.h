@@ -21,6 +21,11 @@ class LogitGrams {
   LogitGrams(int longest, int k);
 
   void start(int adds);  // forgets everything
+  // Of so many adds; a table of slots is at least a quarter full when all are there.
+  static double bytes_per_add(int longest, int k) {
+    return 1.0 * longest *
+           (4 * sizeof(int32_t) + sizeof(Gram) + static_cast<size_t>(k) * sizeof(Candidate));
+  }
   // What the target said after `context`: counts for the n-grams of all lengths at its end.
   // Candidates without a probability are left out. A candidate that an n-gram does not have counts
   // as 0 there, and what has no place among its k is forgotten.

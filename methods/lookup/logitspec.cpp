@@ -81,6 +81,10 @@ class LogitSpecDrafter final : public Drafter {
   }
 
   LargestStep largest_step() const override { return {.rows = shape_.nodes}; }
+  void add_kept(KeptMemory& kept) const override {
+    kept.grown.per_token +=
+        NgramIndex::bytes_per_token(shape_.min_ngram, shape_.ngram, NgramIndex::Match::kRecent);
+  }
   int draft_class(int node) const override { return class_of_[static_cast<size_t>(node)]; }
   double expected(int node_class, int depth) const override {
     if (depth > 1) return node_class == kBehindGuess ? 0.4 : 0.7;

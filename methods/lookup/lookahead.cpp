@@ -121,6 +121,9 @@ class LookaheadDrafter final : public Drafter {
     for (int f = 1; f < shape_.ngram; ++f) window = std::max(window, f * (columns() + 1 - f));
     return {.rows = window + shape_.guesses * (shape_.ngram - 1)};
   }
+  void add_kept(KeptMemory& kept) const override {
+    kept.grown.per_slot += GramPool::most_bytes(vocab_, shape_.ngram - 1, shape_.guesses);
+  }
   int max_accepted() const override {
     return shape_.full_match_bonus ? engine::kMaxRows : shape_.ngram - 2;
   }

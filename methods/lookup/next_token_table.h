@@ -19,6 +19,10 @@ class NextTokenTable {
   // `entries`: 1 or more, of 4 bytes, and 4 more for each that is used.
   explicit NextTokenTable(size_t entries) : next_(entries, -1) { EVALRUN_CHECK(entries > 0); }
 
+  static double most_bytes(size_t entries) {
+    return static_cast<double>(entries) * (sizeof(int32_t) + sizeof(uint32_t));
+  }
+
   // Costs as much as entries are used.
   void clear() {
     for (const uint32_t entry : used_) next_[entry] = -1;

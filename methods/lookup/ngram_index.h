@@ -18,6 +18,11 @@ class NgramIndex {
   enum class Match { kFirst, kRecent };
   NgramIndex(int min_n, int max_n, Match match);  // 1 <= min_n <= max_n
 
+  // For each token that start() promised. A table of slots is at least a quarter full then.
+  static double bytes_per_token(int min_n, int max_n, Match match) {
+    return (max_n - min_n + 1) * (4.0 + (match == Match::kRecent ? 1 : 0)) * sizeof(int32_t);
+  }
+
   // Forgets everything and makes room for sequences of up to `max_length` tokens.
   void start(int max_length);
 

@@ -87,6 +87,10 @@ class NgramModDrafter final : public Drafter {
   }
 
   LargestStep largest_step() const override { return {.rows = 1 + shape_.n_max}; }
+  void add_kept(KeptMemory& kept) const override {
+    const double bytes = NextTokenTable::most_bytes(table_->entries());
+    (shape_.state == CarriedState::kShared ? kept.grown.shared : kept.grown.per_slot) += bytes;
+  }
   // All matches are equally long.
   double expected(int, int depth) const override { return depth > 1 ? 0.8 : 0.5; }
 

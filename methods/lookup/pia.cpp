@@ -25,6 +25,7 @@
 // - Where fewer tokens find nothing, because their key was pruned, what more tokens found is
 //   drafted, not nothing.
 // - All tries together are bounded (nodes=): those of the released program grow with the texts.
+//   A corpus is held to it after each of its texts.
 // - Texts that fill the cache beforehand are pruned at once, not after the first answer; they are
 //   read whole, as they hold no stop tokens (evalrun corpus build).
 // - Its other two draft shapes are not here: one branch, and parallel branches that share no rows.
@@ -55,6 +56,7 @@ class PiaDrafter final : public Drafter {
   // `corpus` may be null. Each of the slots has a trie of its own, filled with the corpus.
   PiaDrafter(const PiaShape& shape, int vocab, const SuffixCorpus* corpus, int slots)
       : shape_(shape),
+        vocab_(vocab),
         slots_(slots),
         width_(static_cast<size_t>(shape.branch_length) + 1),
         trie_(vocab, {shape.capacity, PrefixTrie::Limits{}.changed, shape.nodes}) {
@@ -106,6 +108,12 @@ class PiaDrafter final : public Drafter {
   size_t extra_parameter_bytes() const override {
     return filled_bytes_ * static_cast<size_t>(slots_);
   }
+  void add_kept(KeptMemory& kept) const override {
+    kept.on_host += static_cast<double>(extra_parameter_bytes());
+    const bool keeps = shape_.persist || filled_bytes_ > 0;
+    kept.grown.per_slot += PrefixTrie::most_bytes(vocab_, keeps ? shape_.nodes : 0);
+    kept.grown.per_token += PrefixTrie::kMostBytesPerNode * static_cast<double>(width_ + 1);
+  }
   // The longer the text that was found, the likelier it goes on as it did there.
   int draft_class(int) const override { return std::min(matched_, kDraftClasses - 1); }
   double expected(int matched, int depth) const override {
@@ -135,13 +143,14 @@ class PiaDrafter final : public Drafter {
       trie_.reserve(text.size() * (width_ + 1));
       for (size_t i = 0; i < text.size(); ++i)
         trie_.insert(text[i], branch(text, i), PrefixTrie::Source::kAnswer);
+      trie_.hold_limit();
       text.clear();
     }
     trie_.end_answer();
   }
 
   const PiaShape shape_;
-  const int slots_;
+  const int vocab_, slots_;
   const size_t width_;  // of a branch
   PrefixTrie trie_;
   std::span<const int32_t> stop_ids_;
@@ -171,9 +180,11 @@ MethodInfo pia_method() {
       "the released program's; its benchmarks also use decoding_length=128, branch_length=32 and "
       "capacity=16*decoding_length. As published the cache lives on from prompt to prompt "
       "(persist=true) and was filled with answers of a training set before it was timed "
-      "(corpus=NAME); the default begins each answer with an empty one. Memory: a node of 24 bytes "
-      "for each different beginning of a branch, at most `nodes` of them from answer to answer in "
-      "each slot, and those of a corpus before they are pruned.";
+      "(corpus=NAME); the default begins each answer with an empty one. Memory: a node of 36 bytes "
+      "for each different beginning of a branch. In each slot that is 36 * `nodes` bytes for what "
+      "is "
+      "kept (302 MB at most by default), 36 * (branch_length + 2) for each token of the "
+      "conversation, and 52 for each token of the vocabulary.";
   using Shape = PiaShape;
   const auto parameters =
       adaptive_parameters<Shape>()

@@ -32,10 +32,7 @@ constexpr int kOccurrences = 32;  // looked at, newest first
 class PromptLookupDrafter final : public Drafter {
  public:
   explicit PromptLookupDrafter(const PromptLookupShape& shape)
-      : shape_(shape),
-        index_(shape.min_ngram, shape.ngram,
-               shape.match == Occurrence::kFirst ? NgramIndex::Match::kFirst
-                                                 : NgramIndex::Match::kRecent) {
+      : shape_(shape), index_(shape.min_ngram, shape.ngram, match_of(shape)) {
     ends_.reserve(kOccurrences);
     alive_.reserve(kOccurrences);
     path_.reserve(static_cast<size_t>(shape_.k));
@@ -66,6 +63,10 @@ class PromptLookupDrafter final : public Drafter {
   }
 
   LargestStep largest_step() const override { return {.rows = 1 + shape_.candidates * shape_.k}; }
+  void add_kept(KeptMemory& kept) const override {
+    kept.grown.per_token +=
+        NgramIndex::bytes_per_token(shape_.min_ngram, shape_.ngram, match_of(shape_));
+  }
   // The longer the n-gram that was found, the likelier it goes on as before.
   int draft_class(int) const override { return std::min(index_.matched(), kDraftClasses - 1); }
   double expected(int matched, int depth) const override {
@@ -73,6 +74,10 @@ class PromptLookupDrafter final : public Drafter {
   }
 
  private:
+  static NgramIndex::Match match_of(const PromptLookupShape& shape) {
+    return shape.match == Occurrence::kFirst ? NgramIndex::Match::kFirst
+                                             : NgramIndex::Match::kRecent;
+  }
   std::span<const int32_t> continuation(std::span<const int32_t> sequence, int from,
                                         int max_depth) const {
     const auto begin = static_cast<size_t>(from);

@@ -118,6 +118,9 @@ class RecyclingDrafter final : public Drafter {
   }
 
   LargestStep largest_step() const override { return {.rows = 1 + most_nodes()}; }
+  void add_kept(KeptMemory& kept) const override {
+    kept.grown.per_slot += CandidateMatrix::bytes(vocab_, shape_.k);
+  }
   // One token says little, at the root as anywhere else.
   double expected(int, int) const override { return 0.4; }
 

@@ -66,6 +66,9 @@ class RestDrafter final : public Drafter {
   }
   LargestStep largest_step() const override { return {.rows = 1 + options_.nodes}; }
   int rarest_query() const override { return kRarestQuery; }
+  void add_kept(KeptMemory& kept) const override {
+    kept.on_host += static_cast<double>(extra_parameter_bytes());
+  }
   // The longer the span that was found, the likelier it goes on as it did there.
   int draft_class(int) const override { return std::min(span_, kDraftClasses - 1); }
   double expected(int span, int depth) const override {

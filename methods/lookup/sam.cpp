@@ -85,6 +85,11 @@ class SamDrafter final : public Drafter {
   size_t extra_parameter_bytes() const override {
     return corpus_ == nullptr ? 0 : corpus_->bytes();
   }
+  void add_kept(KeptMemory& kept) const override {
+    kept.on_host += static_cast<double>(extra_parameter_bytes());
+    earlier_.add_kept(kept.grown);
+    kept.grown.per_token += SuffixAutomaton::most_bytes(1);
+  }
   // The longer the match, the likelier the text goes on as it did there.
   int draft_class(int) const override { return std::min(matched_, kDraftClasses - 1); }
   double expected(int matched, int depth) const override {

@@ -124,6 +124,10 @@ class SelfDraftDrafter final : public Drafter {
       drafted = std::max(drafted, n * shape_.gram + corpus_grams(n) * corpus_gram);
     return {.rows = 1 + (shape_.context ? most_branch_rows(shape_) : 0) + drafted};
   }
+  void add_kept(KeptMemory& kept) const override {
+    kept.on_host += static_cast<double>(extra_parameter_bytes());
+    kept.grown.per_slot += GramPool::most_bytes(vocab_, shape_.gram, shape_.capacity);
+  }
   int draft_class(int node) const override { return node < context_nodes_ ? 0 : 1; }
   size_t extra_parameter_bytes() const override {
     return corpus_ == nullptr ? 0 : corpus_->file().info().file_bytes;

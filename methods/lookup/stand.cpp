@@ -116,6 +116,11 @@ class StandDrafter final : public Drafter {
   }
 
   LargestStep largest_step() const override { return {.rows = 1 + shape_.nodes}; }
+  void add_kept(KeptMemory& kept) const override {
+    kept.grown.per_slot += 1.0 * sizeof(double) * vocab_ +
+                           (shape_.nodes + 1.0) * (shape_.k * 16 + sizeof(DrawnChildren));
+    kept.grown.per_token += LogitGrams::bytes_per_add(shape_.ngram, shape_.k);
+  }
   // One array for all nodes: the children of one are asked about together.
   std::span<const double> q_of(int node) const override {
     if (!rejects()) return {};

@@ -86,6 +86,10 @@ class SuffixDrafter final : public Drafter {
   LargestStep largest_step() const override {
     return {.rows = 1 + shape_.nodes_after(shape_.depth - 1)};
   }
+  void add_kept(KeptMemory& kept) const override {
+    earlier_.add_kept(kept.grown);
+    kept.grown.per_token += SuffixAutomaton::most_bytes(1);
+  }
   // The longer the match, the likelier the text goes on as it did there.
   int draft_class(int) const override { return std::min(best_.matched, kDraftClasses - 1); }
   double expected(int matched, int depth) const override {

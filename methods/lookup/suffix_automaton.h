@@ -85,6 +85,9 @@ class SuffixAutomaton {
   // quarter and half full.
   static constexpr size_t kBytesPerToken =
       2 * sizeof(State) + 3 * (sizeof(Edge) + 4 * sizeof(int32_t)) + sizeof(int32_t);
+  static constexpr double most_bytes(double tokens) {
+    return static_cast<double>(kBytesPerToken) * tokens;
+  }
   static constexpr size_t kMostTokens = size_t{1} << 29;
 
  private:

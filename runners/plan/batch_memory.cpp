@@ -1,5 +1,7 @@
 #include "runners/plan/batch_memory.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -112,29 +114,33 @@ std::string parts_of(const BatchNeeds& needs) {
   return text;
 }
 
-// "; not counted is what pld and pia keep of texts" or "".
+// "; not counted is what grows with texts: at most 302 MB of 'pia:persist=true', ..." or "".
 std::string what_is_not_counted(const RunPlan& plan) {
-  std::set<std::string> methods;
+  std::vector<std::string> arms;
   for (const PlannedArm& arm : plan.arms)
-    if (!arm.kept.complete) methods.insert(arm.record.method);
-  if (methods.empty()) return "";
-  return fmt::format(
-      "; not counted is what these keep of texts, which they cannot say beforehand: "
-      "{}",
-      fmt::join(methods, ", "));
+    if (const std::string text = grown_text(arm); !text.empty()) arms.push_back(text);
+  if (arms.empty()) return "";
+  return fmt::format("; not counted is what grows with texts: {}", fmt::join(arms, ", "));
 }
 
 }  // namespace
 
-KeptByArm kept_by(const methods::DecodingMethod& of_one, int batch) {
+std::string grown_text(const PlannedArm& arm) {
+  if (!arm.kept.complete)
+    return fmt::format("'{}' cannot say beforehand how much", arm.record.label);
+  if (arm.kept.grown <= 0) return "";
+  return fmt::format("at most {} of '{}'", base::format_bytes(arm.kept.grown), arm.record.label);
+}
+
+KeptByArm kept_by(const methods::DecodingMethod& of_one, int batch, int capacity) {
   methods::KeptMemory said;
   of_one.add_kept(said);
   KeptByArm kept;
   kept.features = of_one.needs();
   kept.complete = said.complete;
-  // A corpus of a look-up stays on the host.
+  kept.grown = said.grown.most(batch, capacity);
   if (said.complete || !said.sessions.empty())
-    kept.weights = static_cast<double>(of_one.extra_parameter_bytes());
+    kept.weights = static_cast<double>(of_one.extra_parameter_bytes()) - said.on_host;
   for (int n = 1; n <= batch; ++n) {
     double bytes = said.bytes_per_slot * n;
     for (const engine::Session* session : said.sessions) {

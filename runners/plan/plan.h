@@ -38,7 +38,8 @@ struct KeptByArm {
   std::vector<double> bytes;    // [n - 1] with n slots, n = 1..batch; empty = nothing
   double weights = 0;           // bytes of its drafter, which a GPU is yet to be given
   engine::FeatureSet features;  // of the target's tokens
-  bool complete = true;         // false: more, which cannot be said beforehand
+  double grown = 0;             // besides, with texts, in all slots: bytes at most
+  bool complete = true;         // false: more, of which no bound is known
 };
 
 struct PlannedArm {
@@ -50,7 +51,7 @@ struct PlannedArm {
   std::function<std::unique_ptr<methods::DecodingMethod>()> build;
   // What its sampled answers share with plain decoding's (MethodSpec::sampled()).
   std::function<methods::SampledAnswers(const engine::SamplingParams&)> sampled = {};
-  KeptByArm kept = {};        // in plans with a batch above 1
+  KeptByArm kept = {};
   bool needs_answer = false;  // methods::MethodInfo
   // A server instead of a method: `model` gives tokenizer and prompts alone, and there is no build.
   std::optional<EndpointSpec> endpoint = {};

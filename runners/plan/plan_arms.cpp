@@ -217,7 +217,7 @@ PlannedArm ArmPlanner::make_arm(const methods::MethodSpec& spec, const std::stri
   methods::MethodBuildContext alone = context;
   alone.slots = 1;
   const std::unique_ptr<methods::DecodingMethod> method = builder(spec, alone)();
-  if (!request_.suite.batches.one()) arm.kept = kept_by(*method, batch);
+  arm.kept = kept_by(*method, batch, plan_.capacity);
   if (request_.suite.replay) methods::with_verdicts(*method, fmt::format("{}: replay", r.label));
   r.extra_parameter_bytes = static_cast<int64_t>(method->extra_parameter_bytes());
   r.key = arm_key(r);

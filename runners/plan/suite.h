@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/sampling.h"
+#include "methods/registration.h"
 #include "runners/endpoints/endpoint.h"
 #include "runners/plan/batches.h"
 
@@ -75,7 +76,7 @@ struct Suite {
 };
 inline constexpr std::string_view kOwnEvaluators = "auto";
 // Among methods: the choice of `evalrun tune method` (runners/plan/auto_method.h).
-inline constexpr std::string_view kAutoMethod = "auto";
+inline constexpr std::string_view kAutoMethod = methods::kChosenMethod;
 
 // Reads and checks one suite; `file` is its name in messages. Throws usage_error.
 Suite parse_suite(std::string_view json_text, const std::string& file);

@@ -116,6 +116,11 @@ Certifier::Certifier(const CertifyRequest& request, base::Clock& clock)
   if (request.runner.progress != nullptr)
     for (const std::string& prompt : plan_.skipped)
       request.runner.progress->left_out("prompt " + prompt + ", too long for the context");
+  if (arms_.empty() && !plan_.chosen.empty())
+    throw base::usage_error(
+        "method auto stands for plain decoding here, because nothing paid: there is nothing to "
+        "verify",
+        "name methods with --methods, e.g. pld,lookahead");
   if (arms_.empty())
     throw base::usage_error("there is no method to verify",
                             "name some with --methods, e.g. pld,lookahead");

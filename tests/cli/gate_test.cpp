@@ -287,6 +287,19 @@ TEST_F(Gate, BatchesAreNotMeasuredInTurns) {
       "its batches of 2 cannot be measured in turns");
 }
 
+TEST_F(Gate, AChoiceIsNotComparedBetweenBuilds) {
+  folder_.write("auto.json", R"({"methods": ["auto", "pld"], "tasks": ["jsonl:prompts.jsonl"]})");
+  const std::vector<std::string> suite = {"--suite", "auto.json", "-m", tiny_model()};
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--against", EVALRUN_PROGRAM},
+        std::vector<std::string>{"--self-test"},
+        std::vector<std::string>{"--self-test", "slow:10%"}}) {
+    std::vector<std::string> arguments = words;
+    arguments.insert(arguments.end(), suite.begin(), suite.end());
+    expect_refused(check(arguments), 2, "auto.json has method auto");
+  }
+}
+
 TEST_F(Gate, AChildThatIsKilledOrHangsIsNamed) {
   // The second process of the other build dies in the middle of its work.
   const std::string other = folder_.write_program(

@@ -266,6 +266,14 @@ TEST_F(Models, ADraftHasAFormatOfItsOwn) {
                   "' ' || (draft_hash = '') || ' ' || (extra_parameter_bytes > 0), '; ') FROM "
                   "(SELECT * FROM arm WHERE method = 'sps' ORDER BY label)"),
             "f32 int8 0 1; f32 q4 1 1");
+  const auto warning = [&](const std::string& of_target, const std::string& of_draft) {
+    return run({"run", "two.json", "--db", "r.db", "-m", tiny_model(), "--draft", tiny_model(),
+                "--dtype", of_target, "--draft-dtype", of_draft, "--methods", "sps", "--plan"})
+        .err;
+  };
+  EXPECT_THAT(warning("int8", "bf16"),
+              HasSubstr("computed in bf16, wider than the target's int8: --draft-dtype int8"));
+  EXPECT_THAT(warning("bf16", "int8"), Not(HasSubstr("wider")));
   expect_refused(measure({"-m", tiny_model(), "--draft-dtype", "q4"}), 2, "--draft");
   expect_refused(run({"run", "two.json", "--db", "r.db", "-m", tiny_model(), "--dtype", "q4",
                       "--methods", "sps:draft=self", "--plan"}),

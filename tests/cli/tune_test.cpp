@@ -178,6 +178,15 @@ TEST_F(TuneMethod, ChoosesConfirmsKeepsAndGoesOnFromWhatIsStored) {
   const ProgramResult chosen = measure_auto({});
   ASSERT_EQ(chosen.exit_code, 0) << chosen.err;
   EXPECT_THAT(chosen.out, HasSubstr("auto = " + out["method"].get<std::string>()));
+  // A certificate is of what it stands for.
+  const ProgramResult verified =
+      run({"verify", "-m", tiny_model(), "--tasks", "jsonl:prompts.jsonl", "-t", "1", "--methods",
+           "auto", "--parts", "greedy", "--limit", "2", "-n", "4", "--db", "v.db", "--json"});
+  if (out["method"] == "ar")
+    expect_refused(verified, 2, "method auto stands for plain decoding here");
+  else
+    EXPECT_THAT(verified.out, HasSubstr("auto = " + out["method"].get<std::string>()))
+        << verified.err;
   expect_refused(measure_auto({"--kv-dtype", "int8"}), 2, "another KV cache");
   expect_refused(measure_auto({"--batch", "1,2"}), 2, "--batch 1");
 }

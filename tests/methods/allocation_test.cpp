@@ -1,42 +1,9 @@
-// The step loop allocates nothing in steady state. Its own binary, because it counts every `new` of
-// the process.
+// The step loop allocates nothing in steady state.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "tests/methods/support/counted_new.h"
 #include "tests/methods/support/harness.h"
 #include "tests/sample.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-
-void* counted(size_t size, size_t alignment) {
-  ++allocations;
-  const size_t rounded = (size + alignment - 1) / alignment * alignment;
-  void* p = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-}  // namespace
-
-void* operator new(size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new[](size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new(size_t size, std::align_val_t a) {
-  return counted(size, static_cast<size_t>(a));
-}
-void* operator new[](size_t size, std::align_val_t a) {
-  return counted(size, static_cast<size_t>(a));
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace evalrun::tests {
 namespace {
@@ -45,9 +12,9 @@ namespace {
 int64_t allocations_of(methods::DecodingMethod& method, engine::Session& session, Turn turn,
                        int max_new, size_t& steps) {
   turn.max_new = max_new;
-  const int64_t before = allocations;
+  const int64_t before = allocations();
   const auto record = run(method, session, turn);
-  const int64_t used = allocations - before;
+  const int64_t used = allocations() - before;
   steps = record.steps.size();
   return used;
 }
@@ -94,9 +61,9 @@ TEST_P(SteadyState, BatchesAllocateNothing) {
     turns[2].max_new = 30;
     const auto used = [&](int max_new) {
       turns[0].max_new = turns[1].max_new = max_new;
-      const int64_t before = allocations;
+      const int64_t before = allocations();
       run_batch(slots, *session, turns, methods::BatchMode::kStatic);
-      return allocations - before;
+      return allocations() - before;
     };
     used(400), used(40);  // buffers reach their size, those too that change places with others
     const int64_t short_turns = used(40), long_turns = used(400);

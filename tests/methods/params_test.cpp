@@ -94,6 +94,14 @@ TEST(ParseMethod, MessagesNameTheCulpritAndTheRemedy) {
               AllOf(HasSubstr("draft_kv"), HasSubstr("same, int8, int4")));
 }
 
+// It is no method, but whoever measures may put one in its place.
+TEST(ParseMethod, AChoiceIsNotKnownHere) {
+  EXPECT_THAT(parse_error("auto"),
+              AllOf(HasSubstr("evalrun tune method"), HasSubstr("name the method")));
+  EXPECT_THAT(parse_error("auto:k=2"), HasSubstr("evalrun tune method"));
+  EXPECT_THAT(parse_error("hybrid:drafts=auto+pld"), HasSubstr("evalrun tune method"));
+}
+
 TEST(ParseMethod, ParametersSayWhetherASecondModelDrafts) {
   for (const char* takes : {"sps", "hybrid:drafts=pld+sps"})
     EXPECT_TRUE(parse_method(takes).takes_draft_model()) << takes;

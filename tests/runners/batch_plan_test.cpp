@@ -90,7 +90,12 @@ TEST(BatchPlan, ArmsSayWhatTheyKeep) {
   EXPECT_THAT(plan.arms[2].kept.bytes, ElementsAre(one));
   EXPECT_THAT(plan.arms[3].kept.bytes, ElementsAre(one, two));
   EXPECT_TRUE(plan.arms[3].kept.complete);
-  EXPECT_FALSE(plan.arms[5].kept.complete) << "the index of a look-up grows with the text";
+  EXPECT_TRUE(plan.arms[5].kept.complete);
+  EXPECT_THAT(plan.arms[5].kept.bytes, ElementsAre(0, 0));
+  EXPECT_EQ(plan.arms[5].kept.grown, 2 * 48.0 * plan.capacity)
+      << "tables of the first places of one to three tokens, at least a quarter full";
+  EXPECT_EQ(plan.arms[4].kept.grown, 48.0 * plan.capacity);
+  EXPECT_EQ(plan.arms[3].kept.grown, 0) << "a draft model's cache is there from the beginning";
   // The target's session, and one of each size for sps.
   const double all = two + one + two;
   EXPECT_NO_THROW(check_batch_memory(plan, planned_session(batches, plan), all));
@@ -101,9 +106,9 @@ TEST(BatchPlan, ArmsSayWhatTheyKeep) {
     EXPECT_EQ(e.code(), base::ExitCode::kUsage);
     EXPECT_THAT(e.what(), AllOf(HasSubstr("batch 2 needs"), HasSubstr("batch 1 fits"),
                                 HasSubstr("'sps:draft=layers:1, batch 2' asks for most"),
-                                HasSubstr("cannot say beforehand: pld")));
+                                HasSubstr("not counted is what grows with texts: at most "),
+                                HasSubstr("of 'pld, batch 2'")));
   }
-  EXPECT_TRUE(make_plan(in_batches(request, {1})).arms[1].kept.bytes.empty());
 }
 
 TEST(BatchPlan, TheSessionOfACopyCounts) {

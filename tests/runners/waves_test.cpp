@@ -210,8 +210,7 @@ TEST_F(BatchMemory, CountsWhatDraftersKeep) {
   // Where the largest size is 1 the arm of batch 1 stands for it: one of the two.
   EXPECT_THAT(of(5e6 - 1), HasSubstr("batch 1 fits"));
   plan_.arms[0].kept.complete = false;
-  plan_.arms[0].record.method = "pia";
-  EXPECT_THAT(of(1), HasSubstr("cannot say beforehand: pia"));
+  EXPECT_THAT(of(1), HasSubstr("grows with texts: 'x' cannot say beforehand how much"));
 }
 
 // Of one arm after the other, in the same memory: 32 values of float32 a token.

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "datasets/dataset.h"
+#include "engine/base/text.h"
 #include "engine/devices.h"
 #include "engine/tokenizer/chat/chat_template.h"
 #include "results/queries.h"
@@ -151,6 +152,19 @@ std::vector<std::string> lock_step_words(const CheckArguments& o) {
   return words;
 }
 
+// Two builds, and a build with a fault, are compared arm by arm.
+void refuse_choice(const std::string& name, const runners::Suite& suite) {
+  const bool by_choice = std::any_of(
+      suite.methods.begin(), suite.methods.end(),
+      [](const std::string& method) { return base::trim(method) == runners::kAutoMethod; });
+  if (by_choice)
+    throw base::usage_error(
+        fmt::format("suite {} has method auto: two builds may have chosen different methods, and a "
+                    "fault is planted in one that is named",
+                    name),
+        "name the method in the suite, which evalrun tune method has printed");
+}
+
 }  // namespace
 
 reports::GateOptions gate_options(const CheckArguments& o) {
@@ -198,6 +212,7 @@ GateRequest request_like(const CheckArguments& o, const RunReference& baseline) 
 
 runners::Suite self_test_suite(const CheckArguments& o) {
   runners::Suite suite = runners::load_suite(o.suite);
+  refuse_choice(o.suite, suite);
   if (o.repeats > 0) suite.repeats = o.repeats;
   if (o.limit != 0) suite.limit = o.limit;
   if (o.max_new > 0) suite.max_new = o.max_new;
@@ -212,7 +227,9 @@ runners::Suite self_test_suite(const CheckArguments& o) {
 }
 
 AgainstRequest against_request(const CheckArguments& o, const std::string& program) {
-  if (const int batch = runners::load_suite(o.suite).batches.largest(); batch > 1)
+  const runners::Suite suite = runners::load_suite(o.suite);
+  refuse_choice(o.suite, suite);
+  if (const int batch = suite.batches.largest(); batch > 1)
     throw base::usage_error(
         fmt::format("--against with suite {}: its batches of {} cannot be measured in turns",
                     o.suite, batch),

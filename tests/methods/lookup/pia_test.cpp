@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
 #include "engine/base/error.h"
 #include "methods/corpus/suffix_corpus.h"
 #include "methods/lookup/prefix_trie.h"
+#include "tests/bench/made_up_text.h"
 #include "tests/methods/support/corpora.h"
 #include "tests/methods/support/fake_session.h"
 #include "tests/methods/support/first_draft.h"
@@ -190,6 +192,70 @@ TokenTree drafted(PrefixTrie& trie, const Tokens& query, int rows, int depth) {
   return tree;
 }
 
+// Many siblings, a few of them frequent, and enough rows for whole sets of equal counts to be cut.
+TEST(PrefixTrie, ChoosesAmongManySiblingsAsThePlainOne) {
+  base::Rng rng(11);
+  int cut = 0, by_answers = 0;
+  for (int round = 0; round < 12; ++round) {
+    const PrefixTrie::Limits limits{60 + static_cast<int>(rng.below(100)), 1};
+    constexpr int kVocab = 80;
+    PrefixTrie trie(kVocab, limits);
+    PlainTrie plain;
+    const auto token = [&] {
+      const double u = rng.uniform();
+      return static_cast<int32_t>(u * u * kVocab);
+    };
+    for (int answer = 0; answer < 3; ++answer) {
+      for (int i = 0; i < 150; ++i) {
+        const auto key = static_cast<int32_t>(rng.below(2));
+        Tokens branch;
+        for (uint64_t n = rng.below(4); n > 0; --n) branch.push_back(token());
+        const Source source = std::array{Source::kPrompt, Source::kAnswer,
+                                         Source::kPassingAnswer}[(i / 50 + round) % 3];
+        trie.insert(key, branch, source);
+        plain.insert(key, branch, source);
+        if (i % 10 != 0) continue;
+        for (const Tokens& query : {Tokens{0}, Tokens{1}, Tokens{0, token()}}) {
+          const int rows = 2 + static_cast<int>(rng.below(100));
+          TokenTree tree;
+          tree.reset(query.back());
+          trie.draft(query, rows, 3, tree);
+          const TokenTree want = plain.draft(query, rows, 3);
+          ASSERT_EQ(tree.token, want.token) << "round " << round << ", " << rows << " rows";
+          ASSERT_EQ(tree.parent, want.parent);
+          cut += tree.size() < plain.nodes(query[0]) && tree.size() > rows / 2;
+          by_answers += plain.children(query).size() > 30;
+        }
+      }
+      trie.end_answer();
+      plain.end_answer(limits);
+    }
+  }
+  EXPECT_GT(cut, 200);
+  EXPECT_GT(by_answers, 100) << "keys with many siblings";
+}
+
+// Long lives number their nodes anew.
+TEST(PrefixTrie, DraftsTheSameAfterItsNodesAreNumberedAnew) {
+  base::Rng rng(12);
+  PrefixTrie trie(10, {512, 1024, 1 << 20, 100}), never(10, {});
+  for (int answer = 0; answer < 40; ++answer) {
+    for (int i = 0; i < 40; ++i) {
+      const auto key = static_cast<int32_t>(rng.below(3));
+      const Tokens branch = random_tokens(rng, 3, 10);
+      for (PrefixTrie* t : {&trie, &never})
+        t->insert(key, branch, i % 2 == 0 ? Source::kPrompt : Source::kAnswer);
+    }
+    for (int32_t key = 0; key < 3; ++key) {
+      const TokenTree a = drafted(trie, {key}, 40, 3), b = drafted(never, {key}, 40, 3);
+      ASSERT_EQ(a.token, b.token) << answer;
+      ASSERT_EQ(a.parent, b.parent) << answer;
+    }
+    trie.end_answer();
+    never.end_answer();
+  }
+}
+
 // One sight in the prompt outweighs many in answers; of two in the prompt the more frequent leads.
 TEST(PrefixTrie, DraftsWhatThePromptSaysFirst) {
   PrefixTrie trie(10, {});
@@ -295,6 +361,38 @@ TEST(PrefixTrie, StopsGrowing) {
     for (int32_t key = 0; key < 10; ++key) even.insert(key, Tokens{key}, Source::kAnswer);
   even.end_answer();
   EXPECT_LE(even.nodes(), 10u + 2u);
+}
+
+// Nodes that a draft looks at, by tokens of the text that was read before.
+double looked_at(size_t tokens, Source source) {
+  constexpr size_t kBranch = 12;
+  const Tokens text = made_up_text(tokens + 2000, 7);
+  PrefixTrie trie(kMadeUpVocab, {});
+  trie.reserve(text.size() * (kBranch + 1));
+  size_t looked = 0, drafts = 0;
+  for (size_t i = 0; i + kBranch < text.size(); ++i) {
+    trie.insert(text[i], std::span(text).subspan(i + 1, kBranch),
+                i < tokens ? source : Source::kPassingAnswer);
+    if (i < tokens) continue;
+    TokenTree tree;
+    tree.reset(text[i]);
+    if (!trie.draft(std::span(text).subspan(i, 1), 64, 12, tree)) continue;
+    looked += trie.looked_at();
+    ++drafts;
+  }
+  EXPECT_GT(drafts, 1000u);
+  return static_cast<double>(looked) / static_cast<double>(drafts);
+}
+
+// A draft of 64 rows has to look at some hundred nodes. All that is below a frequent key would be
+// thousands of them.
+TEST(PrefixTrie, LooksAtAsMuchHoweverMuchItHasRead) {
+  for (const Source source : {Source::kPrompt, Source::kAnswer}) {
+    const double few = looked_at(1000, source), many = looked_at(100'000, source);
+    EXPECT_LE(many, 4 * few) << "a hundred times the text";
+    EXPECT_LE(many, 1000);
+    EXPECT_GT(few, 20) << "the counter does not count";
+  }
 }
 
 TEST(PrefixTrie, RefusesWhatCannotBe) {

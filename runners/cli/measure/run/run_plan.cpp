@@ -10,6 +10,7 @@
 #include "engine/base/units.h"
 #include "runners/cli/output.h"
 #include "runners/measure/progress.h"
+#include "runners/plan/batch_memory.h"
 #include "runners/plan/shards.h"
 
 namespace evalrun::cli {
@@ -190,6 +191,15 @@ void print_prices(const PlanReport& report) {
   for (const std::string& why : hopeless_arms(report)) print_line("warning: " + why);
 }
 
+// What the arms' tables grow to at most, by arm; those that keep nothing are left out.
+std::vector<std::string> grown_texts(const runners::RunPlan& plan) {
+  std::vector<std::string> texts;
+  for (const runners::PlannedArm& arm : plan.arms)
+    if (std::string text = runners::grown_text(arm); !text.empty())
+      texts.push_back(std::move(text));
+  return texts;
+}
+
 // "9 arms: ar, ar (A/A), pld, each at batch 1, 2, 4", a line per set of sizes.
 void print_arms(const runners::RunPlan& plan) {
   struct Group {
@@ -241,6 +251,10 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
                      {"plan_key", plan.whole.key}};
   json["arms"] = nlohmann::json::array();
   for (const runners::PlannedArm& arm : plan.arms) json["arms"].push_back(arm.record.label);
+  json["grown_bytes"] = nlohmann::json::array();
+  for (const runners::PlannedArm& arm : plan.arms)
+    if (arm.kept.grown > 0)
+      json["grown_bytes"].push_back({{"arm", arm.record.label}, {"at_most", arm.kept.grown}});
   json["largest_steps"] = nlohmann::json::array();
   json["ceilings"] = nlohmann::json::array();
   for (size_t i = 0; i < report.prices.size(); ++i) {
@@ -310,6 +324,8 @@ void print_plan(const PlanReport& report) {
     print_line(fmt::format("shard {} of {}: {} of the {} prompts of the plan", plan.shard->number,
                            plan.shard->count, lines.back().prompts, plan.prompts.size()));
   print_arms(plan);
+  if (const std::vector<std::string> grown = grown_texts(plan); !grown.empty())
+    print_names("memory that grows with texts:", grown);
   for (const std::string& origin : plan.origins) print_line("data: " + origin);
   for (const std::string& method : plan.left_out) print_line("left out: " + method);
   if (!plan.skipped.empty())

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "datasets/spec.h"
+#include "engine/model/format_copy.h"
 #include "methods/registration.h"
 #include "runners/cli/command_line.h"
 #include "runners/cli/row_cost_file.h"
@@ -109,6 +110,14 @@ void warn_about(const runners::PlanRequest& request) {
   if (request.draft != nullptr &&
       std::none_of(suite.methods.begin(), suite.methods.end(), uses_draft))
     spdlog::warn("--draft is given, but no method drafts with a second model");
+  // Allowed: a small model in bf16 may pay for a large target in 4 bits.
+  if (request.draft != nullptr &&
+      engine::weight_bits(request.draft->format()) > engine::weight_bits(request.target->format()))
+    spdlog::warn(
+        "the draft model is computed in {}, wider than the target's {}: --draft-dtype {} "
+        "reads fewer bytes",
+        engine::name_of(request.draft->format()), engine::name_of(request.target->format()),
+        engine::name_of(request.target->format()));
 }
 
 // What is asked for, whatever the model.
