@@ -161,6 +161,7 @@ class Numbers(unittest.TestCase):
                 ("sm_90a", 256, 255, 0): (1, 8),
                 ("sm_80", 64, 16, 0): (32, 64),  # by warps
                 ("sm_80", 32, 16, 0): (32, 32),  # by blocks
+                ("sm_80", 32, 80, 0): (24, 24),  # four warps at a time
                 ("sm_80", 128, 32, 48 << 10): (3, 12),  # by shared memory
                 ("sm_90a", 128, 32, 48 << 10): (4, 16),
                 ("sm_89", 128, 40, 0): (12, 48),
