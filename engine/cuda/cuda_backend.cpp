@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 
 #include "engine/backend.h"
 #include "engine/cuda/answer_reader.h"
@@ -69,9 +70,32 @@ class CudaBackend final : public Backend, public LogitSource {
   size_t workspace_bytes() const override;
 
  private:
+  // A call that throws waits for what it has queued: what its caller lent it (a drafter's matrices,
+  // distributions) may go then.
+  class Calling {
+   public:
+    explicit Calling(CudaBackend& backend) : backend_(backend) {
+      EVALRUN_CUDA(cudaSetDevice(backend.session_.device));
+    }
+    ~Calling() {
+      if (std::uncaught_exceptions() > before_ &&
+          cudaStreamSynchronize(backend_.session_.stream()) == cudaSuccess)
+        backend_.waited();
+    }
+    Calling(const Calling&) = delete;
+    Calling& operator=(const Calling&) = delete;
+
+   private:
+    CudaBackend& backend_;
+    const int before_ = std::uncaught_exceptions();
+  };
+
   void wait();
   // The queue has run.
-  void waited() { commit_pending_ = under_way_ = computing_ = false; }
+  void waited() {
+    commit_pending_ = under_way_ = computing_ = false;
+    graphs_.waited(), side_.waited();
+  }
   void begin_side();
   void start_step(const ForwardPlan& plan, const ForwardRequest& request, int n_best);
   StepOptions step_options(const ForwardPlan& plan, const ForwardRequest& request) const;
@@ -129,8 +153,8 @@ CudaBackend::~CudaBackend() {
 
 void CudaBackend::forward(const ForwardPlan& plan, const ForwardRequest& request,
                           ForwardResult& result, Answers& answers) {
-  EVALRUN_CUDA(cudaSetDevice(session_.device));
-  if (under_way_) wait();  // one that failed half queued: it still reads what is written below
+  const Calling calling(*this);
+  if (under_way_) wait();  // one that failed, and failed to wait: it reads what is written below
   start_step(plan, request, answers.n_best());
   under_way_ = true;
   session_.queue.begin();
@@ -252,7 +276,7 @@ void CudaBackend::queue_forward() {
 
 void CudaBackend::fetch(int slot) {
   if (reader_.has_logits(slot)) return;
-  EVALRUN_CUDA(cudaSetDevice(session_.device));
+  const Calling calling(*this);
   session_.queue.begin();
   reader_.queue_logits(slot);
   wait();
@@ -268,7 +292,7 @@ void CudaBackend::wait() {
 
 void CudaBackend::commit(std::span<const CommitRow> rows) {
   if (direct_ || rows.empty()) return;  // a prefill chunk is where it belongs
-  EVALRUN_CUDA(cudaSetDevice(session_.device));
+  const Calling calling(*this);
   if (commit_pending_) wait();  // the list is still being read
   const size_t bytes = rows.size_bytes();
   commits_host_.ensure(bytes), commits_.ensure(bytes);
@@ -282,7 +306,7 @@ void CudaBackend::commit(std::span<const CommitRow> rows) {
 }
 
 void CudaBackend::copy_sequence(int from, int to, int length) {
-  EVALRUN_CUDA(cudaSetDevice(session_.device));
+  const Calling calling(*this);
   session_.queue.begin();
   session_.kv.copy_sequence(from, to, length, session_.stream());
   session_.queue.end();
@@ -304,21 +328,21 @@ size_t CudaBackend::workspace_bytes() const {
 // --- products beside the model -------------------------------------------------------------------
 
 InputView CudaBackend::compute(const RowProgram& program, int result) {
-  EVALRUN_CUDA(cudaSetDevice(session_.device));
+  const Calling calling(*this);
   if (under_way_ || computing_) wait();
   computing_ = true;
   return side_.compute(program, result, session_.weights.embedding(), session_.device,
                        session_.queue);
 }
 
-// The others wait at their end; one that failed half queued still reads its inputs.
+// The others wait at their end; one that failed, and failed to wait, still reads its inputs.
 void CudaBackend::begin_side() {
-  EVALRUN_CUDA(cudaSetDevice(session_.device));
   if (under_way_) wait();
   under_way_ = true;
 }
 
 MatrixView CudaBackend::multiply(const WeightMatrix& w, InputView x) {
+  const Calling calling(*this);
   begin_side();
   const MatrixView y = side_.multiply(w, x, session_.device, session_.queue);
   waited();
@@ -326,6 +350,7 @@ MatrixView CudaBackend::multiply(const WeightMatrix& w, InputView x) {
 }
 
 Scores CudaBackend::best_of(Heads heads, InputView x, int n_best) {
+  const Calling calling(*this);
   begin_side();
   Scores scores = side_.best_of(heads, x, n_best, session_.device, session_.queue);
   waited();
@@ -334,6 +359,7 @@ Scores CudaBackend::best_of(Heads heads, InputView x, int n_best) {
 
 std::span<const int32_t> CudaBackend::draw(Heads heads, InputView x,
                                            const DistributionDraws& draws) {
+  const Calling calling(*this);
   begin_side();
   const auto tokens = side_.draw(heads, x, draws, session_.device, session_.queue);
   waited();

@@ -63,6 +63,7 @@ bool KvMemory::room_for_rows(int rows, bool keep, cudaStream_t stream) {
   const size_t lines = static_cast<size_t>(n_layers_) * static_cast<size_t>(kv_heads_);
   const size_t line = static_cast<size_t>(larger) * line_bytes();
   DeviceBuffer k(lines * line), v(lines * line);
+  const WaitOnError before_they_go(stream);
   if (keep) {
     const size_t held = static_cast<size_t>(row_capacity_) * line_bytes();
     EVALRUN_CUDA(cudaMemcpy2DAsync(k.as<void>(), line, rows_k_.as<void>(), held, held, lines,

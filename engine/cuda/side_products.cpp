@@ -11,21 +11,28 @@
 
 namespace evalrun::engine::cuda {
 
+template <typename K>
+void SideProducts::forget_the_dead(std::vector<K>& kept, cudaStream_t stream) {
+  const auto is_dead = [](const K& k) { return k.host.expired(); };
+  if (std::ranges::none_of(kept, is_dead)) return;
+  EVALRUN_CUDA(cudaStreamSynchronize(stream));
+  std::erase_if(kept, is_dead);
+}
+
 const DeviceMatrix& SideProducts::keep(const WeightMatrix& w, int device, cudaStream_t stream) {
   const auto m = MatrixStore::get(device, w, stream);
   if (std::ranges::find(kept_, m, &Kept::matrix) == kept_.end()) {
-    // An arm may have gone with its drafter: nothing of it is queued any more.
-    std::erase_if(kept_, [](const Kept& k) { return k.host.expired(); });
+    forget_the_dead(kept_, stream);
     kept_.push_back({w.owner(), m});
   }
   return *m;
 }
 
-const float* SideProducts::keep(const SharedVector& bias, int padded) {
+const float* SideProducts::keep(const SharedVector& bias, int padded, cudaStream_t stream) {
   if (bias == nullptr) return nullptr;
   for (const KeptBias& kept : biases_)
     if (kept.key == bias.get() && !kept.host.expired()) return kept.data.as<float>();
-  std::erase_if(biases_, [](const KeptBias& k) { return k.host.expired(); });
+  forget_the_dead(biases_, stream);
   KeptBias made = {bias, bias.get(), DeviceBuffer(static_cast<size_t>(padded) * sizeof(float))};
   made.data.upload(bias->data(), bias->size() * sizeof(float));
   biases_.push_back(std::move(made));
@@ -100,7 +107,7 @@ InputView SideProducts::compute(const RowProgram& program, int result,
                                 sizeof(uint16_t));
     }
     step_matrices_.push_back(m);
-    step_biases_.push_back(m == nullptr ? nullptr : keep(s.bias, m->outputs()));
+    step_biases_.push_back(m == nullptr ? nullptr : keep(s.bias, m->outputs(), on.stream()));
   }
 
   key_ = {-1, static_cast<int64_t>(bytes), static_cast<int64_t>(values.size())};  // no rows

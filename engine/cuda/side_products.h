@@ -33,6 +33,8 @@ class SideProducts {
   // Draws from rows of logits, their distributions kept on this device.
   std::span<const int32_t> draw(Heads heads, InputView x, const DistributionDraws& draws,
                                 int device, Queue& on);
+  // The queue has run.
+  void waited() { graphs_.waited(); }
   std::vector<const DeviceBuffer*> buffers() const;
 
  private:
@@ -58,7 +60,10 @@ class SideProducts {
   void queue(const RowProgram& program, const DeviceMatrix& embedding, size_t given,
              cudaStream_t stream);
   const DeviceMatrix& keep(const WeightMatrix& w, int device, cudaStream_t stream);
-  const float* keep(const SharedVector& bias, int padded);  // null stays null
+  const float* keep(const SharedVector& bias, int padded, cudaStream_t stream);  // null stays null
+  // An arm may have gone with its drafter, and what it queued last may still be under way.
+  template <typename K>
+  static void forget_the_dead(std::vector<K>& kept, cudaStream_t stream);
 
   const bool graphs_wanted_;
   GraphCache graphs_;

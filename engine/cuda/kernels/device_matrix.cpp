@@ -93,6 +93,7 @@ DeviceMatrix::DeviceMatrix(std::span<const WeightMatrix* const> parts, Joint joi
   map.joint = joint;
   map.n = static_cast<int>(parts.size());
   std::vector<DeviceBuffer> raw;
+  const WaitOnError before_they_go(stream);
   std::array<WeightMatrix, kMaxParts> written;  // of parts that are kept without their offsets
   int outputs = 0;
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -1,5 +1,7 @@
 #include "engine/cuda/runtime/graphs.h"
 
+#include <utility>
+
 #include "engine/cuda/runtime/check.h"
 #include "engine/device_time.h"
 
@@ -11,6 +13,7 @@ GraphCache::Entry& GraphCache::use(const Key& key) {
     return it->second;
   }
   if (entries_.size() >= kMost) {
+    wait_for_launches();
     const auto oldest = entries_.find(order_.back());
     if (oldest->second.graph != nullptr) (void)cudaGraphExecDestroy(oldest->second.graph);
     entries_.erase(oldest);
@@ -20,6 +23,10 @@ GraphCache::Entry& GraphCache::use(const Key& key) {
   Entry& entry = entries_[key];
   entry.place = order_.begin();
   return entry;
+}
+
+void GraphCache::wait_for_launches() {
+  if (launched_on_ != nullptr) (void)cudaStreamSynchronize(std::exchange(launched_on_, nullptr));
 }
 
 void GraphCache::count_miss() { ++device_time().graph_misses; }
@@ -53,6 +60,7 @@ void GraphCache::launch_graph(cudaGraphExec_t graph, cudaStream_t stream) {
 }
 
 void GraphCache::clear() {
+  wait_for_launches();
   for (const auto& [key, entry] : entries_)
     if (entry.graph != nullptr) (void)cudaGraphExecDestroy(entry.graph);
   entries_.clear();

@@ -27,7 +27,10 @@ class GraphCache {
   void run(const Key& key, bool graphs, cudaStream_t stream, const Queue& queue) {
     if (!graphs) return queue();
     Entry& entry = use(key);
-    if (entry.graph != nullptr) return launch_graph(entry.graph, stream);
+    if (entry.graph != nullptr) {
+      launched_on_ = stream;
+      return launch_graph(entry.graph, stream);
+    }
     // The device works on the launches while the host captures them.
     queue();
     count_miss();
@@ -41,7 +44,10 @@ class GraphCache {
     entry.graph = end_capture(stream);
     if (entry.graph == nullptr) clear();  // no memory for it: the others give theirs back
   }
+  // Waits for launches that may be under way, and destroys all graphs.
   void clear();
+  // The stream of run() has run.
+  void waited() { launched_on_ = nullptr; }
 
  private:
   static constexpr size_t kMost = 512;  // kinds kept; the one unused longest goes
@@ -50,6 +56,8 @@ class GraphCache {
     std::list<Key>::iterator place;
   };
   Entry& use(const Key& key);
+  // Before a graph is destroyed: only the driver's manual says that it may be under way.
+  void wait_for_launches();
   static void count_miss();
   static void begin_capture(cudaStream_t stream);
   static void abandon_capture(cudaStream_t stream);
@@ -57,7 +65,8 @@ class GraphCache {
   static void launch_graph(cudaGraphExec_t graph, cudaStream_t stream);
 
   std::map<Key, Entry> entries_;
-  std::list<Key> order_;  // most recently used first
+  std::list<Key> order_;                // most recently used first
+  cudaStream_t launched_on_ = nullptr;  // since the last waited()
 };
 
 }  // namespace evalrun::engine::cuda

@@ -12,6 +12,7 @@ void* DeviceKind::allocate(size_t bytes) {
   // Streams of ours do not wait for the default one, on which that runs.
   if (e == cudaSuccess) e = cudaStreamSynchronize(nullptr);
   if (e == cudaSuccess) return p;
+  (void)cudaStreamSynchronize(nullptr);  // one that failed to wait is still clearing it
   release(p);
   throw_device_error(e, "clearing new memory", __FILE__, __LINE__);
 }
@@ -55,6 +56,7 @@ bool Buffer<Kind>::ensure(size_t bytes) {
 
 template <>
 void DeviceBuffer::upload(const void* from, size_t bytes) const {
+  const WaitOnError before_it_goes(nullptr);
   EVALRUN_CUDA(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
   EVALRUN_CUDA(cudaStreamSynchronize(nullptr));  // the copy may still be under way
 }

@@ -1,6 +1,7 @@
 // Device and pinned host memory that frees itself.
 #pragma once
 #include <cstddef>
+#include <exception>
 #include <utility>
 
 #include "engine/cuda/runtime/check.h"
@@ -49,5 +50,21 @@ using PinnedBuffer = Buffer<PinnedKind>;
 
 template <>
 void DeviceBuffer::upload(const void* from, size_t bytes) const;
+
+// Declared after buffers of a block: when an exception leaves it, the stream is waited for before
+// they are freed. That cudaFree waits by itself is no promise ("may", says its manual).
+class WaitOnError {
+ public:
+  explicit WaitOnError(cudaStream_t stream) : stream_(stream) {}
+  ~WaitOnError() {
+    if (std::uncaught_exceptions() > before_) (void)cudaStreamSynchronize(stream_);
+  }
+  WaitOnError(const WaitOnError&) = delete;
+  WaitOnError& operator=(const WaitOnError&) = delete;
+
+ private:
+  const cudaStream_t stream_;
+  const int before_ = std::uncaught_exceptions();
+};
 
 }  // namespace evalrun::engine::cuda

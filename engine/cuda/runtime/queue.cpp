@@ -38,8 +38,8 @@ void Queue::begin() {
 
 void Queue::end() {
   if (!open_) return;
-  open_ = false;
   EVALRUN_CUDA(cudaEventRecord(stretches_[n_ - 1].to, stream_));
+  open_ = false;
 }
 
 void Queue::wait() {

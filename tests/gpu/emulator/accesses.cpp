@@ -353,6 +353,8 @@ std::string source_line(uint32_t code) {
   return lines.empty() ? text : lines;
 }
 
+std::string kernel_name(const void* kernel) { return source_line(code_of(kernel) + 1); }
+
 void begin_grid(const void* kernel, size_t threads, bool cluster, bool overlaps) {
   Checker& c = checker();
   if (!c.on) return;
@@ -368,7 +370,7 @@ void begin_grid(const void* kernel, size_t threads, bool cluster, bool overlaps)
 }
 std::vector<std::string> checked_kernels() {
   std::vector<std::string> names;
-  for (const void* kernel : checker().launched) names.push_back(source_line(code_of(kernel) + 1));
+  for (const void* kernel : checker().launched) names.push_back(kernel_name(kernel));
   return names;
 }
 void begin_block(Range shared) {

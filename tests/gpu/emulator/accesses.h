@@ -112,6 +112,7 @@ std::vector<std::string> checked_kernels();
 
 // Function, file and line of code that looked at memory, by addr2line; its address without that.
 std::string source_line(uint32_t code);
+std::string kernel_name(const void* kernel);  // the same of its first line
 
 Range device_block(const void* p);  // of device memory that holds this, or {}; emulator.cpp
 

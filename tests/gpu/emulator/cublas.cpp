@@ -9,6 +9,7 @@ namespace {
 
 struct Handle {
   cudaStream_t stream = nullptr;
+  const void* workspace = nullptr;
 };
 float at(const void* p, size_t i) {
   const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(p)[i]) << 16;
@@ -39,7 +40,10 @@ int cublas_set_stream(void* handle, cudaStream_t stream) {
   static_cast<Handle*>(handle)->stream = stream;
   return 0;
 }
-int cublas_set_workspace(void*, void*, size_t) { return 0; }
+int cublas_set_workspace(void* handle, void* workspace, size_t) {
+  static_cast<Handle*>(handle)->workspace = workspace;
+  return 0;
+}
 
 int cublas_gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, const void* alpha,
                 const void* a, int a_type, int lda, const void* b, int b_type, int ldb,
@@ -51,7 +55,7 @@ int cublas_gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, con
   const float kept = *static_cast<const float*>(beta);  // read at once, as cuBLAS does
   if (kept != 0 && kept != 1) return kInvalid;
   if (g_left_out) return 0;
-  queue_work(static_cast<Handle*>(handle)->stream, [=] {
+  const auto multiply = [=] {
     const auto index = [](int column, int ld, int row) {
       return static_cast<size_t>(column) * static_cast<size_t>(ld) + static_cast<size_t>(row);
     };
@@ -62,7 +66,9 @@ int cublas_gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, con
         float& y = static_cast<float*>(c)[index(j, ldc, i)];
         y = kept == 0 ? sum : y + sum;
       }
-  });
+  };
+  const auto* h = static_cast<const Handle*>(handle);
+  queue_work(h->stream, multiply, "a product by cuBLAS", {a, b, c, h->workspace});
   return 0;
 }
 

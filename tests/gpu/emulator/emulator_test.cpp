@@ -18,35 +18,6 @@ namespace {
 
 constexpr size_t kMemory = size_t{64} << 20;
 
-struct Pinned {
-  int* p = nullptr;
-  explicit Pinned(int value) {
-    EXPECT_EQ(cudaMallocHost(reinterpret_cast<void**>(&p), sizeof(int)), cudaSuccess);
-    *p = value;
-  }
-  ~Pinned() { (void)cudaFreeHost(p); }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-};
-
-struct OwnStream {
-  cudaStream_t handle = nullptr;
-  OwnStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), cudaSuccess); }
-  ~OwnStream() { (void)cudaStreamDestroy(handle); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-  void wait() const { EXPECT_EQ(cudaStreamSynchronize(handle), cudaSuccess); }
-};
-
-template <typename... P, typename... A>
-cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-                   A&&... arguments) {
-  cudaLaunchConfig_t config;
-  config.gridDim = grid, config.blockDim = block;
-  config.dynamicSmemBytes = shared, config.stream = stream;
-  return cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);
-}
-
 class Emulator : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,5 +1,5 @@
 // Stands for the toolkit's header in sources compiled for the emulator (emulator.h). Only what
-// engine/cuda uses.
+// engine/cuda uses, and what it might next: cudaFreeAsync, waits between streams.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -74,6 +75,7 @@ enum cudaError_t {
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorUnsupportedPtxVersion = 222,
   cudaErrorInvalidResourceHandle = 400,
+  cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchFailure = 719,
@@ -148,6 +150,7 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** p, size_t bytes);
 cudaError_t cudaFree(void* p);
+cudaError_t cudaFreeAsync(void* p, cudaStream_t stream);
 cudaError_t cudaMallocHost(void** p, size_t bytes);
 cudaError_t cudaFreeHost(void* p);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
@@ -166,6 +169,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
@@ -209,7 +213,9 @@ uint64_t atomic_add(void* at, uint64_t value, size_t bytes);
 void kernel_arguments(const void* p, size_t bytes);
 void read_only_load(void* to, const void* p, size_t bytes);  // ld.global.nc
 
-void queue_work(cudaStream_t stream, std::function<void()> work);
+// Of a library: what it is called, and the arrays it is given.
+void queue_work(cudaStream_t stream, const std::function<void()>& run, const char* what,
+                std::initializer_list<const void*> arrays);
 // Stand for cuBLAS (engine/cuda/dense.cpp), with its column-major matrices.
 int cublas_property(int which, int* value);
 int cublas_create(void** handle);
@@ -234,7 +240,7 @@ inline int lane() { return g_thread % 32; }
 cudaError_t allow_shared(const void* kernel, int bytes);
 cudaError_t active_clusters(int* n, const cudaLaunchConfig_t& config);
 cudaError_t queue_kernel(const cudaLaunchConfig_t& config, const void* kernel,
-                         std::function<void()> body);
+                         std::function<void()> body, const void* arguments, size_t bytes);
 
 }  // namespace emulator
 
@@ -303,6 +309,7 @@ struct Launch {
 template <typename... P, typename... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...),
                                A&&... arguments) {
-  return emulator::queue_kernel(*config, reinterpret_cast<const void*>(kernel),
-                                emulator::Launch<P...>{kernel, {std::forward<A>(arguments)...}});
+  emulator::Launch<P...> launch{kernel, {std::forward<A>(arguments)...}};
+  return emulator::queue_kernel(*config, reinterpret_cast<const void*>(kernel), launch,
+                                &launch.values, sizeof launch.values);
 }

@@ -4,9 +4,11 @@
 //     run in shuffled order too. A barrier that not all threads reach, lanes of a warp at different
 //     collectives, threads that leave while others wait: an abort that says where.
 //   - streams run when somebody waits for them and not before; page-locked memory is read when the
-//     copy runs. Two streams know nothing of each other.
+//     copy runs. Two streams know nothing of each other but what cudaStreamWaitEvent says.
 //   - device and shared memory starts as not-a-number and has guard zones before and after;
 //     device memory lately freed is watched for writes.
+//   - memory that is freed, and a stream, event or graph that is destroyed, while queued work may
+//     use it: an abort that names both (runtime.h).
 //   - any call can be made to fail.
 // Programs are told by their environment, at the first call; not by EVALRUN_ variables, which are
 // settings of what is measured:
@@ -40,7 +42,7 @@ size_t live_device_bytes();
 // The n-th call from now on (0: the next) fails with this error; a sticky one fails all that
 // follow.
 void fail_after(int n, cudaError_t error, bool sticky);
-void clear_fault();
+bool clear_fault();  // whether it was still to come
 // The stand-in for cuBLAS writes nothing while it lives: for counts that do not depend on values.
 class WithoutCublas {
  public:
