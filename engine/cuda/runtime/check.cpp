@@ -24,8 +24,17 @@ void throw_device_error(cudaError_t error, const char* what, const char* file, i
     case cudaErrorInvalidConfiguration:
     case cudaErrorInvalidResourceHandle:
     case cudaErrorLaunchOutOfResources:
+    case cudaErrorIllegalState:
+    case cudaErrorNotReady:
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureMerge:
+    case cudaErrorStreamCaptureUnmatched:
+    case cudaErrorStreamCaptureUnjoined:
+    case cudaErrorStreamCaptureIsolation:
+    case cudaErrorStreamCaptureImplicit:
+    case cudaErrorCapturedEvent:
+    case cudaErrorStreamCaptureWrongThread:
     case cudaErrorInvalidClusterSize:
       throw base::InternalError(text);  // of ours: the device goes on
     case cudaErrorInvalidDeviceFunction:

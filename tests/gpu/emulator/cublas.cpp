@@ -68,8 +68,11 @@ int cublas_gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, con
       }
   };
   const auto* h = static_cast<const Handle*>(handle);
-  queue_work(h->stream, multiply, "a product by cuBLAS", {a, b, c, h->workspace});
-  return 0;
+  constexpr int kFailed = 13;
+  return queue_work(h->stream, multiply, "a product by cuBLAS", {a, b, c, h->workspace}) ==
+                 cudaSuccess
+             ? 0
+             : kFailed;
 }
 
 }  // namespace emulator

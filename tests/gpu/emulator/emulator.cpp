@@ -125,13 +125,14 @@ cudaError_t queue_kernel(const cudaLaunchConfig_t& c, const void* kernel,
       return cudaErrorInvalidClusterSize;
     cluster = d.x;
   }
-  if (stream_of(c.stream).capture == nullptr) ++state().kernels;
+  const bool captured = stream_of(c.stream).capture != nullptr;
   Work work;
   work.kernel = kernel, work.uses = pointed_at(arguments, bytes);
   work.run = [kernel, grid = c.gridDim, block = c.blockDim, cluster, shared = c.dynamicSmemBytes,
               overlaps,
               b = std::move(body)] { run_grid(kernel, grid, block, cluster, shared, overlaps, b); };
-  queue(c.stream, std::move(work));
+  RETURN_ERROR(queue(c.stream, std::move(work)));
+  state().kernels += captured ? 0 : 1;
   return cudaSuccess;
 }
 
@@ -162,8 +163,28 @@ const char* cudaGetErrorName(cudaError_t e) {
       return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
+    case cudaErrorIllegalState:
+      return "cudaErrorIllegalState";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge:
+      return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched:
+      return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined:
+      return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation:
+      return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit:
+      return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorCapturedEvent:
+      return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureWrongThread:
+      return "cudaErrorStreamCaptureWrongThread";
     default:
       break;
   }

@@ -276,22 +276,6 @@ TEST_F(Emulator, AGraphRunsWhenLaunchedAndReadsPinnedMemoryThen) {
   ASSERT_EQ(cudaGraphExecDestroy(ready), cudaSuccess);
 }
 
-TEST_F(Emulator, WhileCapturingNothingIsAllocatedOrWaitedFor) {
-  const OwnStream stream;
-  const OnDevice<int> value(std::vector<int>{0});
-  int pageable = 0;
-  void* p = nullptr;
-  ASSERT_EQ(cudaStreamBeginCapture(stream.handle, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  EXPECT_EQ(cudaStreamSynchronize(stream.handle), cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(cudaMalloc(&p, 16), cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(cudaMemcpyAsync(value.p, &pageable, 4, cudaMemcpyHostToDevice, stream.handle),
-            cudaErrorStreamCaptureUnsupported);
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(stream.handle, &graph), cudaSuccess);
-  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-}
-
 // --- mistakes ------------------------------------------------------------------------------------
 
 void write_kernel(int* p, int at) { p[at] = 1; }

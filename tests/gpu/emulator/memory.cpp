@@ -132,7 +132,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaMalloc(void** p, size_t bytes) {
   EMULATED_CALL();
-  if (emulator::any_capture()) return cudaErrorStreamCaptureUnsupported;
+  RETURN_ERROR(emulator::refuse_unsafe());
   if (state().used + bytes > state().memory) return cudaErrorMemoryAllocation;
   using emulator::kGuard;
   auto* base =
@@ -146,6 +146,7 @@ cudaError_t cudaMalloc(void** p, size_t bytes) {
 }
 cudaError_t cudaFree(void* p) {
   EMULATED_CALL();
+  RETURN_ERROR(emulator::refuse_unsafe());
   if (p == nullptr) return cudaSuccess;
   const auto it = state().device.find(static_cast<unsigned char*>(p));
   if (it == state().device.end() || state().freeing.count(it->first) != 0)
@@ -157,28 +158,34 @@ cudaError_t cudaFree(void* p) {
 }
 cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   EMULATED_CALL();
+  emulator::Stream& s = emulator::stream_of(stream);
+  RETURN_ERROR(emulator::admit(s));
+  // A graph frees what a graph has taken, and there is no such memory here.
+  RETURN_ERROR(emulator::refuse_captured(s, cudaErrorInvalidValue));
   const auto it = state().device.find(static_cast<unsigned char*>(p));
-  if (it == state().device.end() || emulator::stream_of(stream).capture != nullptr ||
-      !state().freeing.insert(it->first).second)
+  if (it == state().device.end() || state().freeing.count(it->first) != 0)
     return cudaErrorInvalidValue;
   Work work;
   work.what = "cudaFreeAsync of " + emulator::bytes_text(it->second) + " of device memory";
-  emulator::abort_if_used(work.what, {it->first, it->second}, &emulator::stream_of(stream));
+  emulator::abort_if_used(work.what, {it->first, it->second}, &s);
   work.run = [start = it->first] {
     state().freeing.erase(start);
     emulator::give_back(start);
   };
-  emulator::queue(stream, std::move(work));
+  RETURN_ERROR(emulator::queue(stream, std::move(work)));
+  state().freeing.insert(it->first);
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** p, size_t bytes) {
   EMULATED_CALL();
+  RETURN_ERROR(emulator::refuse_unsafe());
   *p = std::malloc(bytes);
   state().pinned[static_cast<unsigned char*>(*p)] = bytes;
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* p) {
   EMULATED_CALL();
+  RETURN_ERROR(emulator::refuse_unsafe());
   if (p == nullptr) return cudaSuccess;
   const auto it = state().pinned.find(static_cast<unsigned char*>(p));
   if (it == state().pinned.end()) return cudaErrorInvalidValue;
@@ -194,28 +201,27 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
   EMULATED_CALL();
-  const bool capturing = emulator::stream_of(stream).capture != nullptr;
+  emulator::Stream& s = emulator::stream_of(stream);
   const Range written = emulator::lines(to, to_pitch, width, height);
   Work work;
   work.what = emulator::kind_of(kind);
   if (kind == cudaMemcpyHostToDevice && !emulator::is_pinned(from)) {
     // Pageable memory is read at the call.
-    if (capturing) return cudaErrorStreamCaptureUnsupported;
+    RETURN_ERROR(emulator::refuse_captured(s, cudaErrorStreamCaptureUnsupported));
     std::vector<unsigned char> copy(width * height);
     emulator::copy_lines(copy.data(), width, from, from_pitch, width, height);
     work.uses = {written};
     work.run = [=, held = std::move(copy)] {
       emulator::copy_lines(to, to_pitch, held.data(), width, width, height);
     };
-    emulator::queue(stream, std::move(work));
-    return cudaSuccess;
+    return emulator::queue(stream, std::move(work));
   }
   const bool pageable = kind == cudaMemcpyDeviceToHost && !emulator::is_pinned(to);
-  if (pageable && capturing) return cudaErrorStreamCaptureUnsupported;
+  if (pageable) RETURN_ERROR(emulator::refuse_captured(s, cudaErrorStreamCaptureUnsupported));
   work.uses = {written, emulator::lines(from, from_pitch, width, height)};
   work.run = [=] { emulator::copy_lines(to, to_pitch, from, from_pitch, width, height); };
-  emulator::queue(stream, std::move(work));
-  if (pageable) emulator::run(emulator::stream_of(stream));
+  RETURN_ERROR(emulator::queue(stream, std::move(work)));
+  if (pageable) emulator::run(s);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
@@ -224,6 +230,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                          size_t width, size_t height, cudaMemcpyKind kind) {
+  RETURN_ERROR(emulator::refuse_wait(state().legacy));
   const cudaError_t e =
       cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
   // To the device it returns as soon as the source has been read.
@@ -239,8 +246,7 @@ cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t strea
   work.what = "filling memory";
   work.uses = {{static_cast<const unsigned char*>(p), bytes}};
   work.run = [=] { std::memset(p, value, bytes); };
-  emulator::queue(stream, std::move(work));
-  return cudaSuccess;
+  return emulator::queue(stream, std::move(work));
 }
 cudaError_t cudaMemset(void* p, int value, size_t bytes) {
   return cudaMemsetAsync(p, value, bytes, nullptr);  // does not wait, as the real one

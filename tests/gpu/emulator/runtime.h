@@ -1,5 +1,5 @@
-// What the emulator's own files share of its runtime: memory and faults (emulator.cpp), streams,
-// events and graphs (streams.cpp).
+// What the emulator's own files share of its runtime: faults and launches (emulator.cpp), memory
+// (memory.cpp), streams, events and graphs (streams.cpp), captures (captures.cpp).
 //
 // What is freed or destroyed while queued work may use it ends the process, with the names of both.
 // CUDA's manual (runtime API 13.0) promises:
@@ -29,6 +29,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -38,11 +39,18 @@ namespace emulator {
 
 using accesses::Range;
 
+struct Capture;
+// How many steps of each stream of a capture, by its number, come before the next of this one.
+using Steps = std::map<int, int>;
+
 // An event as one cudaEventRecord left it. What is queued may outlive the event.
 struct Record {
   int stream = 0;  // its number
   bool done = false;
   double ms = 0;
+  // Of a stream that was captured, and then it is never done.
+  std::shared_ptr<Capture> capture = nullptr;
+  Steps seen = {};
 };
 struct Event {
   int number = 0;
@@ -62,8 +70,18 @@ struct Work {
 
 struct Stream {
   int number = 0;
+  bool blocking = false;  // made without cudaStreamNonBlocking
   std::deque<Work> queue = {};
-  Graph* capture = nullptr;
+  std::shared_ptr<Capture> capture = nullptr;  // that it is a part of
+  Steps seen = {};
+};
+// From cudaStreamBeginCapture to its end.
+struct Capture {
+  std::vector<Work> work = {};
+  Stream* origin = nullptr;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::thread::id thread = {};
+  bool invalidated = false, ended = false;
 };
 struct Graph {
   std::vector<Work> work;
@@ -96,18 +114,31 @@ State& state();
 
 // First thing of every call: is it this one's turn to fail?
 cudaError_t turn();
-#define EMULATED_CALL() \
-  if (const cudaError_t fault = turn(); fault != cudaSuccess) return fault
+#define RETURN_ERROR(call) \
+  if (const cudaError_t error = (call); error != cudaSuccess) return error
+#define EMULATED_CALL() RETURN_ERROR(turn())
 
 Stream& stream_of(Stream* stream);
 std::vector<Stream*> all_streams();
-bool any_capture();
 
-// On the stream, or into the graph that is captured from it.
-void queue(Stream* stream, Work work);
+// On the stream, or into the capture that it is a part of.
+cudaError_t queue(Stream* stream, Work work);
 // What is queued on it, up to what fills `until` or to its end.
 void run(Stream& stream, const Record* until = nullptr);
 void check_all_guards();
+
+// What captures under way refuse (captures.cpp), cudaSuccess where they do not.
+cudaError_t admit(Stream& stream);  // anything at all on it
+cudaError_t refuse_unsafe();
+cudaError_t refuse_default_stream();
+cudaError_t refuse_device_wait();
+cudaError_t refuse_wait(Stream& stream);
+cudaError_t refuse_wait(const Event& event);
+cudaError_t refuse_captured(Stream& stream, cudaError_t error);  // what no capture takes
+void capture_work(Stream& stream, Work work);
+std::shared_ptr<Record> capture_record(const Stream& stream);
+// Where the stream is captured or the event is; `record`: its last, nullptr if there is none.
+cudaError_t capture_wait(Stream& stream, const Record* record);
 
 // Ends the process when queued work fits; `what` is done to it: "cudaFree of 16 bytes".
 void abort_if_queued(const std::string& what, const std::function<bool(const Work&)>& fits);

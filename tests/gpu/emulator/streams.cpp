@@ -1,4 +1,4 @@
-// Streams, events and graphs: queues that run when somebody waits for them.
+// Streams, events and graphs: queues that run when somebody waits for them. Captures: captures.cpp.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -52,24 +52,20 @@ std::vector<Stream*> all_streams() {
   return all;
 }
 
-bool any_capture() {
-  for (const Stream* s : state().streams)
-    if (s->capture != nullptr) return true;
-  return false;
-}
-
-void queue(Stream* stream, Work work) {
+cudaError_t queue(Stream* stream, Work work) {
+  Stream& s = stream_of(stream);
+  RETURN_ERROR(admit(s));
   for (const unsigned char* p : state().freeing)
     if (const Range memory = accesses::device_block(p); uses(work, memory)) {
       std::fprintf(stderr, "emulator: %s uses %zu bytes that cudaFreeAsync has given back\n",
                    name_of(work).c_str(), memory.bytes);
       std::abort();
     }
-  Stream& s = stream_of(stream);
   if (s.capture != nullptr)
-    s.capture->work.push_back(std::move(work));
+    capture_work(s, std::move(work));
   else
     s.queue.push_back(std::move(work));
+  return cudaSuccess;
 }
 
 void run(Stream& s, const Record* until) {
@@ -96,12 +92,12 @@ void abort_if_used(const std::string& what, Range memory, const Stream* but_on) 
       if (uses(s->queue[i], memory)) abort_for(what, *s, i);
 }
 
-void queue_work(Stream* stream, const std::function<void()>& run, const char* what,
-                std::initializer_list<const void*> arrays) {
+cudaError_t queue_work(Stream* stream, const std::function<void()>& run, const char* what,
+                       std::initializer_list<const void*> arrays) {
   Work work;
   work.run = run, work.what = what;
   work.uses = pointed_at(std::data(arrays), arrays.size() * sizeof(void*));
-  queue(stream, std::move(work));
+  return queue(stream, std::move(work));
 }
 
 }  // namespace emulator
@@ -110,9 +106,10 @@ using emulator::state;
 using emulator::turn;
 using emulator::Work;
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   EMULATED_CALL();
-  *stream = new emulator::Stream{.number = state().next_stream++};
+  *stream = new emulator::Stream{.number = state().next_stream++,
+                                 .blocking = (flags & cudaStreamNonBlocking) == 0};
   state().streams.insert(*stream);
   return cudaSuccess;
 }
@@ -120,20 +117,30 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (!stream->queue.empty())
     emulator::abort_for("cudaStreamDestroy of " + emulator::name_of(*stream), *stream, 0);
+  if (stream->capture != nullptr) {
+    std::fprintf(stderr, "emulator: cudaStreamDestroy of %s while it is captured\n",
+                 emulator::name_of(*stream).c_str());
+    std::abort();
+  }
   state().streams.erase(stream);
   delete stream;
   return turn();
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   EMULATED_CALL();
-  if (emulator::stream_of(stream).capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  RETURN_ERROR(emulator::refuse_wait(emulator::stream_of(stream)));
   ++state().waits;
   emulator::run(emulator::stream_of(stream));
   return cudaSuccess;
 }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  EMULATED_CALL();
+  RETURN_ERROR(emulator::refuse_wait(emulator::stream_of(stream)));
+  return emulator::stream_of(stream).queue.empty() ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaDeviceSynchronize() {
   EMULATED_CALL();
-  if (emulator::any_capture()) return cudaErrorStreamCaptureUnsupported;
+  RETURN_ERROR(emulator::refuse_device_wait());
   ++state().waits;
   for (emulator::Stream* s : emulator::all_streams()) emulator::run(*s);
   return cudaSuccess;
@@ -152,8 +159,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   EMULATED_CALL();
+  const emulator::Stream& s = emulator::stream_of(stream);
+  RETURN_ERROR(emulator::admit(emulator::stream_of(stream)));
+  if (s.capture != nullptr) {
+    event->last = emulator::capture_record(s);
+    return cudaSuccess;
+  }
   const auto record = std::make_shared<emulator::Record>();
-  record->stream = emulator::stream_of(stream).number;
+  record->stream = s.number;
   event->last = record;
   Work work;
   work.what = "the record of event " + std::to_string(event->number);
@@ -164,11 +177,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
                      std::chrono::steady_clock::now().time_since_epoch())
                      .count();
   };
-  emulator::queue(stream, std::move(work));
-  return cudaSuccess;
+  return emulator::queue(stream, std::move(work));
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   EMULATED_CALL();
+  emulator::Stream& s = emulator::stream_of(stream);
+  RETURN_ERROR(emulator::admit(s));
+  if (s.capture != nullptr || (event->last != nullptr && event->last->capture != nullptr))
+    return emulator::capture_wait(s, event->last.get());
   if (event->last == nullptr || event->last->done) return cudaSuccess;
   Work work;
   work.what = "the wait for event " + std::to_string(event->number);
@@ -177,12 +193,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     emulator::finish(*record);
     emulator::accesses::all_grids_ended();
   };
-  emulator::queue(stream, std::move(work));
-  return cudaSuccess;
+  return emulator::queue(stream, std::move(work));
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   EMULATED_CALL();
-  if (emulator::any_capture()) return cudaErrorStreamCaptureUnsupported;
+  RETURN_ERROR(emulator::refuse_wait(*event));
   ++state().waits;
   if (event->last != nullptr) emulator::finish(*event->last);
   return cudaSuccess;
@@ -191,24 +206,13 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) 
   EMULATED_CALL();
   for (const emulator::Event* event : {begin, end}) {
     if (event->last == nullptr) return cudaErrorInvalidResourceHandle;
+    if (event->last->capture != nullptr) return emulator::refuse_wait(*event);
     if (!event->last->done) return cudaErrorNotReady;
   }
   *ms = static_cast<float>(end->last->ms - begin->last->ms);
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  EMULATED_CALL();
-  if (stream == nullptr || stream->capture != nullptr) return cudaErrorInvalidValue;
-  stream->capture = new emulator::Graph;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = std::exchange(stream->capture, nullptr);
-  const cudaError_t fault = turn();
-  if (fault != cudaSuccess) delete std::exchange(*graph, nullptr);  // then there is none
-  return fault;
-}
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long) {
   EMULATED_CALL();
   *ready = new emulator::GraphExec{state().next_graph++, graph->work};
@@ -217,8 +221,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsi
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   EMULATED_CALL();
+  RETURN_ERROR(emulator::admit(emulator::stream_of(stream)));
   ++state().graphs;
-  for (const Work& work : graph->work) emulator::queue(stream, work);
+  for (const Work& work : graph->work) (void)emulator::queue(stream, work);
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

@@ -75,13 +75,21 @@ enum cudaError_t {
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorUnsupportedPtxVersion = 222,
   cudaErrorInvalidResourceHandle = 400,
+  cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchFailure = 719,
-  cudaErrorInvalidClusterSize = 912,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureMerge = 902,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorStreamCaptureImplicit = 906,
+  cudaErrorCapturedEvent = 907,
+  cudaErrorStreamCaptureWrongThread = 908,
+  cudaErrorInvalidClusterSize = 912,
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
@@ -90,9 +98,13 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice,
   cudaMemcpyDefault
 };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-constexpr unsigned cudaStreamNonBlocking = 1;
+constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
 
 namespace emulator {
 struct Stream;
@@ -166,6 +178,7 @@ cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t strea
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
@@ -214,8 +227,8 @@ void kernel_arguments(const void* p, size_t bytes);
 void read_only_load(void* to, const void* p, size_t bytes);  // ld.global.nc
 
 // Of a library: what it is called, and the arrays it is given.
-void queue_work(cudaStream_t stream, const std::function<void()>& run, const char* what,
-                std::initializer_list<const void*> arrays);
+cudaError_t queue_work(cudaStream_t stream, const std::function<void()>& run, const char* what,
+                       std::initializer_list<const void*> arrays);
 // Stand for cuBLAS (engine/cuda/dense.cpp), with its column-major matrices.
 int cublas_property(int which, int* value);
 int cublas_create(void** handle);

@@ -9,6 +9,7 @@
 //     device memory lately freed is watched for writes.
 //   - memory that is freed, and a stream, event or graph that is destroyed, while queued work may
 //     use it: an abort that names both (runtime.h).
+//   - captures refuse what the driver refuses (captures.cpp).
 //   - any call can be made to fail.
 // Programs are told by their environment, at the first call; not by EVALRUN_ variables, which are
 // settings of what is measured:
