@@ -23,6 +23,7 @@
 #include "tests/formats/weight_models.h"
 #include "tests/gpu/device_memory.h"
 #include "tests/gpu/on_path.h"
+#include "tests/gpu/product_definition.h"
 #include "tests/gpu/tensor_cores.h"
 #include "tests/sample.h"
 
@@ -109,15 +110,6 @@ class Products : public ::testing::TestWithParam<Way> {
   const int usual_rows_ = narrow_rows();
 };
 
-// What is added to a weight's scaled code.
-float offset_of(const WeightMatrix& w, int o, int k) {
-  if (w.storage() == WeightStorage::kQ4Group) return w.group_offset(o, k / 32);
-  if (k_bits(w.storage()) == 0 || w.storage() == WeightStorage::kQ6K) return 0;
-  const KBlock block = w.k_block(o, k / kKBlock);
-  return -half_to_float(block.dmin) *
-         static_cast<float>(block.min[static_cast<size_t>(k % kKBlock / 32)]);
-}
-
 TEST_P(Products, EqualTheDefinitionAtOddShapes) {
   const WeightStorage s = GetParam().storage;
   for (const auto& [out, any_in] : tests::sample(
@@ -128,25 +120,25 @@ TEST_P(Products, EqualTheDefinitionAtOddShapes) {
       const WeightMatrix w = random_matrix(s, out, in, 5);
       const auto x = random_floats(rows * in, 77);
       const auto y = Product(w)(x, rows, {.outputs = out});
-      for (int r = 0; r < rows; ++r) {
-        const std::span<const float> row(x.data() + static_cast<ptrdiff_t>(r) * in,
-                                         static_cast<size_t>(in));
-        const auto exact = cpu::reference_product(w, row);  // of kF32
-        for (int o = 0; o < out; ++o) {
-          const float got = y[static_cast<size_t>(r * out + o)];
-          if (s == WeightStorage::kF32) {
-            ASSERT_EQ(got, exact[static_cast<size_t>(o)]) << out << " x " << in << " row " << r;
-            continue;
-          }
-          double sum = 0, size = 0;
-          for (int k = 0; k < in; ++k) {
-            const double term =
-                static_cast<double>(w.at(o, k)) * rounded(row[static_cast<size_t>(k)]);
-            sum += term, size += std::fabs(term);
-            // Scaled codes and offsets are summed separately and cancel.
-            size += std::fabs(offset_of(w, o, k) * rounded(row[static_cast<size_t>(k)]));
-          }
-          ASSERT_NEAR(got, sum, 2e-6 * size + 1e-30)
+      std::vector<float> inputs = x;
+      for (float& value : inputs) value = rounded(value);
+      const auto row_of = [&](const std::vector<float>& rows_of, int r) {
+        return std::span(rows_of).subspan(static_cast<size_t>(r) * static_cast<size_t>(in),
+                                          static_cast<size_t>(in));
+      };
+      if (s == WeightStorage::kF32) {
+        for (int r = 0; r < rows; ++r)
+          ASSERT_TRUE(
+              same_bits({y.data() + static_cast<ptrdiff_t>(r) * out, static_cast<size_t>(out)},
+                        cpu::reference_product(w, row_of(x, r))))
+              << out << " x " << in << " row " << r;
+        continue;
+      }
+      for (int o = 0; o < out; ++o) {
+        const DefinedOutput defined(w, o);
+        for (int r = 0; r < rows; ++r) {
+          const DefinedOutput::Value want = defined.of(row_of(inputs, r));
+          ASSERT_NEAR(y[static_cast<size_t>(r * out + o)], want.sum, want.tolerance)
               << out << " x " << in << ", " << rows << " rows: row " << r << " output " << o;
         }
       }
