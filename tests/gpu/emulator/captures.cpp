@@ -22,8 +22,7 @@
 // Stricter than any rule: copies of pageable memory are refused, as they would be read when the
 // graph runs.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
+#include <utility>
 
 #include "tests/gpu/emulator/include/emulator.h"
 #include "tests/gpu/emulator/runtime.h"
