@@ -20,7 +20,7 @@ std::string name_of(const Work& work) {
 }
 
 bool overlap(const Range& a, const Range& b) {
-  return a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
+  return a.bytes > 0 && b.bytes > 0 && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
 }
 bool uses(const Work& work, const Range& memory) {
   for (const Range& used : work.uses)
