@@ -230,10 +230,3 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
   return turn();
 }
-
-cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  EMULATED_CALL();
-  *total = state().memory;
-  *free = state().memory > state().used ? state().memory - state().used : 0;
-  return cudaSuccess;
-}
