@@ -99,11 +99,12 @@ TEST(CudaErrors, RowsAreNotFreedWhileTheyAreCopied) {
   EXPECT_GE(failures, 20);
 }
 
-constexpr int kIn = 64, kOut = 512;
+constexpr int kHeadIn = 64, kHeadOut = 512;
 
 std::unique_ptr<WeightMatrix> head_of(uint64_t seed) {
-  auto w = std::make_unique<WeightMatrix>(WeightStorage::kBf16, kOut, kIn);
-  for (int o = 0; o < kOut; ++o) w->set_row(o, random_floats(kIn, seed + static_cast<uint64_t>(o)));
+  auto w = std::make_unique<WeightMatrix>(WeightStorage::kBf16, kHeadOut, kHeadIn);
+  for (int o = 0; o < kHeadOut; ++o)
+    w->set_row(o, random_floats(kHeadIn, seed + static_cast<uint64_t>(o)));
   return w;
 }
 
@@ -111,15 +112,15 @@ std::unique_ptr<WeightMatrix> head_of(uint64_t seed) {
 TEST(CudaErrors, WhatACallThatThrewWasLentMayGo) {
   const auto m = feature_models(WeightFormat::kBf16)[0];
   auto s = open(m.model, {.isa = {}, .format = WeightFormat::kBf16, .device = "cuda"});
-  const std::vector<float> x = random_floats(kIn, 3);
+  const std::vector<float> x = random_floats(kHeadIn, 3);
   const SamplingParams sampling{.temperature = 1};
   const double uniform[] = {0.4};
   const DistributionDraw draw{0, 0, uniform};
   const auto head = head_of(1);
   const WeightMatrix* const heads[] = {head.get()};
   const auto drawn = [&] {
-    const auto dists = s->make_distributions(1, kOut, {});
-    return s->draw(heads, {x.data(), 1, kIn}, {&sampling, dists.get(), {&draw, 1}})[0];
+    const auto dists = s->make_distributions(1, kHeadOut, {});
+    return s->draw(heads, {x.data(), 1, kHeadIn}, {&sampling, dists.get(), {&draw, 1}})[0];
   };
   const int32_t token = drawn();
   EXPECT_GE(fail_each_call([&] { EXPECT_EQ(drawn(), token); }), 10);
@@ -129,18 +130,18 @@ TEST(CudaErrors, WhatACallThatThrewWasLentMayGo) {
 TEST(CudaErrors, AProgramOutlivesItsDrafter) {
   const auto m = feature_models(WeightFormat::kBf16)[0];
   auto s = open(m.model, {.isa = {}, .format = WeightFormat::kBf16, .device = "cuda"});
-  const std::vector<float> x = random_floats(4 * kIn, 3);
+  const std::vector<float> x = random_floats(4 * kHeadIn, 3);
   const auto bias = [] {
-    return std::make_shared<const std::vector<float>>(random_floats(kOut, 8));
+    return std::make_shared<const std::vector<float>>(random_floats(kHeadOut, 8));
   };
   const auto compute = [&](const WeightMatrix& w, const SharedVector& b) {
     RowProgram p;
-    const int from = p.given({x.data(), 1, kIn}), to = p.value(1, kOut);
+    const int from = p.given({x.data(), 1, kHeadIn}), to = p.value(1, kHeadOut);
     p.product({to, 0, 0}, w, {from, 0, 0}, 1, b);
     (void)s->compute(p, to);
   };
   const auto other = head_of(9);
-  const auto multiply = [&](int rows) { (void)s->multiply(*other, {x.data(), rows, kIn}); };
+  const auto multiply = [&](int rows) { (void)s->multiply(*other, {x.data(), rows, kHeadIn}); };
   for (uint64_t drafter = 1; drafter < 4; ++drafter) {
     {
       const auto own = head_of(drafter);
