@@ -99,6 +99,22 @@ TEST(CudaErrors, RowsAreNotFreedWhileTheyAreCopied) {
   EXPECT_GE(failures, 20);
 }
 
+TEST(CudaErrors, AStretchThatFailedToEndEndsLater) {
+  const DeviceBuffer memory(64);
+  for (int call = 0, fired = 1; fired != 0; ++call) {
+    Queue queue(true);
+    emulator::fail_after(call, cudaErrorMemoryAllocation, false);
+    try {
+      queue.begin();
+      EVALRUN_CUDA(cudaMemsetAsync(memory.as<void>(), 1, 64, queue.stream()));
+      queue.wait();
+    } catch (const base::Error&) {
+    }
+    fired = emulator::clear_fault() ? 0 : 1;
+    EXPECT_NO_THROW(queue.wait()) << "call " << call;
+  }
+}
+
 constexpr int kHeadIn = 64, kHeadOut = 512;
 
 std::unique_ptr<WeightMatrix> head_of(uint64_t seed) {
@@ -140,21 +156,24 @@ TEST(CudaErrors, AProgramOutlivesItsDrafter) {
     p.product({to, 0, 0}, w, {from, 0, 0}, 1, b);
     (void)s->compute(p, to);
   };
-  const auto other = head_of(9);
-  const auto multiply = [&](int rows) { (void)s->multiply(*other, {x.data(), rows, kHeadIn}); };
+  // Another session has these on the device already: bringing them would be a wait.
+  auto neighbour = open(m.model, {.isa = {}, .format = WeightFormat::kBf16, .device = "cuda"});
+  std::vector<std::unique_ptr<WeightMatrix>> others;
   for (uint64_t drafter = 1; drafter < 4; ++drafter) {
-    {
+    const auto compute_own = [&] {
       const auto own = head_of(drafter);
       compute(*own, bias());
-    }
-    multiply(1);
+    };
+    others.push_back(head_of(100 * drafter));
+    (void)neighbour->multiply(*others.back(), {x.data(), 1, kHeadIn});
+    compute_own();
+    (void)s->multiply(*others.back(), {x.data(), 1, kHeadIn});
   }
   // As a graph; more room for another product is none for graphs that know the old one.
   const auto own = head_of(5);
   const SharedVector own_bias = bias();
   for (int i = 0; i < 3; ++i) compute(*own, own_bias);
-  multiply(4);
-  multiply(2);
+  (void)s->multiply(*others.back(), {x.data(), 4, kHeadIn});
 }
 
 }  // namespace
