@@ -32,7 +32,7 @@ struct DeviceSession {
 
   const ModelConfig& c;
   const int device;
-  const bool bf16;  // inputs, keys and values; float32 with f32 weights
+  const bool bf16;  // inputs and queries; float32 with f32 weights
   const bool measure;
   Queue queue;
   const int head_stride;

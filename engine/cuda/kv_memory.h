@@ -1,5 +1,5 @@
 // Keys and values of a session on the device: the cache of its sequences, the rows of the forward
-// under way, the prefix bank. Layouts: KeyValues in engine/cuda/kernels/attention.h.
+// under way, the prefix bank. Layouts: engine/cuda/kernels/key_values.h.
 #pragma once
 #include <span>
 
@@ -11,12 +11,17 @@
 
 namespace evalrun::engine::cuda {
 
+// What a session keeps keys and values as; `bf16`: the products of its layers take bfloat16.
+KvType kv_type_of(const SessionOptions& options, bool bf16);
+
 class KvMemory {
  public:
-  // bf16: keys and values are bfloat16, heads padded to head_stride; else float32 as they are.
-  KvMemory(const ModelConfig& config, int n_sequences, int max_tokens, bool bf16, int head_stride);
-  static size_t bytes_for(const ModelConfig& config, int n_sequences, int max_tokens, bool bf16,
+  // head_stride: what heads are padded to.
+  KvMemory(const ModelConfig& config, int n_sequences, int max_tokens, KvType type,
+           int head_stride);
+  static size_t bytes_for(const ModelConfig& config, int n_sequences, int max_tokens, KvType type,
                           int head_stride);
+  KvType type() const { return type_; }
 
   KeyValues cache(int layer) const;
   KeyValues rows(int layer) const;
@@ -36,11 +41,12 @@ class KvMemory {
   void read(int layer, int position, int sequence, std::span<float> k, std::span<float> v) const;
 
  private:
-  size_t value_bytes() const { return bf16_ ? 2 : 4; }
-  size_t line_bytes() const { return static_cast<size_t>(stride_) * value_bytes(); }
+  size_t value_bytes() const { return type_ == KvType::kF32 ? 4 : type_ == KvType::kBf16 ? 2 : 1; }
+  size_t line_bytes() const { return kv_line_bytes(type_, stride_); }
+  bool values_by_dimension() const { return type_ != KvType::kF32; }
 
   const int n_layers_, kv_heads_, head_dim_, n_sequences_;
-  const bool bf16_;
+  const KvType type_;
   const int stride_, capacity_;
   DeviceBuffer cache_k_, cache_v_, rows_k_, rows_v_, prefix_k_, prefix_v_;
   int row_capacity_ = 0;

@@ -103,7 +103,7 @@ void LayerQueue::rotate(int l) {
   job.heads = c.n_heads, job.kv_heads = c.n_kv_heads;
   job.head_dim = c.head_dim, job.head_stride = session_.head_stride;
   job.q = b_.q.as<void>(), job.cache = session_.kv.cache(l), job.step = session_.kv.rows(l);
-  job.direct = s.direct, job.bf16 = session_.bf16;
+  job.direct = s.direct, job.bf16 = session_.bf16, job.type = session_.kv.type();
   rotate_rows(job, s.rows, session_.stream());
 }
 
@@ -126,7 +126,12 @@ void LayerQueue::attend(int l) {
   a.q = b_.q.as<void>(), a.partial = b_.partial.as<float>();
   a.at_once = s.at_once;
   a.out = b_.o_in.data, a.out_stride = b_.o_in.stride;
-  session_.bf16 ? attend_bf16(a, session_.stream()) : attend_f32(a, session_.stream());
+  if (!session_.bf16)
+    attend_f32(a, session_.kv.type(), session_.stream());
+  else if (session_.kv.type() == KvType::kBytes)
+    attend_bytes(a, session_.stream());
+  else
+    attend_bf16(a, session_.stream());
 }
 
 void LayerQueue::mlp_block(int l) {

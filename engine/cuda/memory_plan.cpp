@@ -102,7 +102,8 @@ MemoryPlan plan(const ModelConfig& c, std::span<const WeightStorage> storages, W
   const bool bf16 = storages[0] != WeightStorage::kF32;
   MemoryPlan plan;
   plan.weights = missing_weights + floats(o.max_tokens, c.head_dim);  // with rotary tables
-  plan.caches = KvMemory::bytes_for(c, o.n_sequences, o.max_tokens, bf16, head_stride);
+  const KvType type = kv_type_of(o, bf16);
+  plan.caches = KvMemory::bytes_for(c, o.n_sequences, o.max_tokens, type, head_stride);
 
   const PlannedShapes shapes = planned_shapes(c, o.max_tokens, bf16);
   const int rows = rounded_size(std::max(shapes.prefill.rows, shapes.step.rows), 16);
@@ -135,7 +136,8 @@ MemoryPlan plan(const ModelConfig& c, std::span<const WeightStorage> storages, W
        sizeof(uint64_t);
   // Keys and values of the step's rows; which of them are committed.
   b += kRows * sizeof(CommitRow);
-  b += 2 * static_cast<size_t>(c.n_layers) * inputs(kRows, c.n_kv_heads * head_stride);
+  b += size_t{2} * kRows * static_cast<size_t>(c.n_layers) * static_cast<size_t>(c.n_kv_heads) *
+       kv_line_bytes(type, head_stride);
   if (!bf16) return plan;
   const auto partial = [&](int n, int slots) {
     return partial_floats(rounded_size(n, 16), c.n_heads, slots, head_stride);
@@ -197,8 +199,9 @@ void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptio
           base::format_bytes(plan.caches), o.max_tokens, o.n_sequences,
           base::format_bytes(plan.buffers), base::format_bytes(free), base::format_bytes(total),
           base::format_bytes(plan.total() - free)),
-      "a smaller weight format (--dtype int8 or q4), a shorter context (prompt + max_new), or a "
-      "larger GPU");
+      "a smaller weight format (--dtype int8 or q4), bytes for keys and values (--kv-dtype int8), "
+      "a "
+      "shorter context (prompt + max_new), or a larger GPU");
 }
 
 }  // namespace evalrun::engine::cuda

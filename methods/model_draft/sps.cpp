@@ -134,19 +134,19 @@ std::shared_ptr<const engine::Model> narrow_copy(const SpsOptions& options,
       engine::is_gpu(context.session.device) ? 0 : context.session.n_threads);
 }
 
-// Keys and values of the draft. A GPU has one type for each format of weights.
+// Keys and values of the draft. A GPU has one type for each format of weights, and bytes.
 std::string kv_of_draft(const SpsOptions& options, const MethodBuildContext& context) {
   const bool on_gpu = engine::is_gpu(context.session.device);
-  if (on_gpu && !options.draft_kv.empty())
+  if (on_gpu && options.draft_kv == "int4")
     throw base::usage_error(
         fmt::format("sps: draft_kv={} is not for device '{}': a cache there has the type that "
-                    "goes with its weights",
+                    "goes with its weights, or int8",
                     options.draft_kv, context.session.device),
-        "leave draft_kv out, or compute on the CPU: --device cpu");
+        "draft_kv=int8, or compute on the CPU: --device cpu");
   if (!options.draft_kv.empty()) return options.draft_kv;
   if (options.draft == "trained") return "";
   if (options.draft != kSelf) return context.session.kv_dtype;
-  if (on_gpu) return "";
+  if (on_gpu) return context.session.kv_dtype == "int8" ? "int8" : "";
   return engine::resolve_options(context.session, context.target->format()).kv_dtype;
 }
 
@@ -310,7 +310,7 @@ Parameters<SpsOptions> sps_parameters() {
       .choice(
           "draft_kv", &Shape::draft_kv, {{"same", ""}, {"int8", "int8"}, {"int4", "int4"}},
           "keys and values of the draft: as the target's (of draft=trained as its weights'), or "
-          "8 or 4 bits with a scale per position and head (CPU)")
+          "8 or 4 bits with a scale per position and head (4 bits: CPU)")
       .add("draft_temperature", &Shape::draft_temperature, {0, 100},
            "temperature of the draft when sampling; 0 = the target's")
       .add("entropy", &Shape::entropy, {0, 100},

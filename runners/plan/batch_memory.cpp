@@ -171,8 +171,9 @@ void check_batch_memory(const RunPlan& plan, const engine::SessionOptions& sessi
                   what_is_not_counted(plan)),
       fmt::format("smaller or fewer sizes (--batch), fewer methods (--methods), shorter answers "
                   "(-n/--max-new) or prompts (--limit), or {}",
-                  engine::is_gpu(session.device) ? "smaller weights (--dtype int8)"
-                                                 : "bytes for keys and values (--kv-dtype int8)"));
+                  engine::is_gpu(session.device)
+                      ? "smaller weights or keys and values (--dtype int8, --kv-dtype int8)"
+                      : "bytes for keys and values (--kv-dtype int8)"));
 }
 
 }  // namespace evalrun::runners

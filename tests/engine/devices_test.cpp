@@ -137,7 +137,7 @@ TEST(SessionOptionsOnAGpu, PathsOfTheCpuAreRefused) {
   EXPECT_THAT(refusal([&] { resolve_engine(on_cpu, three()); }), HasSubstr("sm_90"));
 }
 
-TEST(SessionOptionsOnAGpu, TheCacheHasTheTypeOfTheWeights) {
+TEST(SessionOptionsOnAGpu, TheCacheHasTheTypeOfTheWeightsOrBytes) {
   const auto resolved = [](const char* kv, WeightFormat format) {
     return resolve_options(options("cuda", kv), format, three()).kv_dtype;
   };
@@ -145,14 +145,16 @@ TEST(SessionOptionsOnAGpu, TheCacheHasTheTypeOfTheWeights) {
   EXPECT_EQ(resolved("f32", WeightFormat::kF32), "f32");
   EXPECT_EQ(resolved("", WeightFormat::kInt8), "bf16");
   EXPECT_EQ(resolved("bf16", WeightFormat::kQ4), "bf16");
-  EXPECT_THAT(refusal([&] { resolved("int8", WeightFormat::kInt8); }),
-              AllOf(HasSubstr("--kv-dtype int8"), HasSubstr("cuda:0"), HasSubstr("--device cpu")));
-  EXPECT_THAT(refusal([&] { resolved("f32", WeightFormat::kBf16); }),
-              AllOf(HasSubstr("with bf16 weights its cache is bf16"), Not(HasSubstr("cpu"))));
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kQ4})
+    EXPECT_EQ(resolved("int8", format), "int8");
+  EXPECT_THAT(
+      refusal([&] { resolved("f32", WeightFormat::kBf16); }),
+      AllOf(HasSubstr("with bf16 weights its cache is bf16 or int8"), Not(HasSubstr("cpu"))));
   EXPECT_THAT(refusal([&] { resolved("bf16", WeightFormat::kF32); }), HasSubstr("f32 weights"));
   EXPECT_THAT(refusal([&] { resolved("int4", WeightFormat::kQ4); }),
               AllOf(HasSubstr("--kv-dtype int4 is not for device 'cuda:0'"),
-                    HasSubstr("with q4 weights its cache is bf16"), HasSubstr("--device cpu")));
+                    HasSubstr("with q4 weights its cache is bf16 or int8"),
+                    HasSubstr("--kv-dtype int8, or"), HasSubstr("--device cpu")));
   EXPECT_THAT(refusal([&] { resolved("int2", WeightFormat::kF32); }),
               AllOf(HasSubstr("unknown format 'int2'"), HasSubstr("int4")));
   EXPECT_EQ(resolve_options(options("cpu", "int8"), WeightFormat::kF32, three()).kv_dtype, "int8");

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "engine/base/rng.h"
+#include "engine/cuda/kernels/device_code.h"
 #include "engine/cuda/kernels/matrix_ref.h"
 #include "engine/model/weight_matrix.h"
 #include "tests/gpu/device_memory.h"
@@ -18,34 +21,62 @@
 namespace evalrun::engine::cuda::testing {
 namespace {
 
-// What nobody may look at, as bfloat16: not a number.
-constexpr uint16_t kUnseen = 0xffff;
+// What nobody may look at: in bfloat16, and as a scale, not a number.
+constexpr unsigned char kUnseen = 0xff;
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 
+// Keys or values, [key][head_dim], as they are stored.
+struct Lines {
+  std::vector<float> values;
+  std::vector<int8_t> codes;  // of bytes, and their scales
+  std::vector<float> scales;
+};
 // One row of a request, all of whose heads share one key head, and the keys before it.
 struct LoneRow {
+  KvType type;
   int heads, head_dim, length, first;
   int stride = head_stride_for(head_dim);
-  std::vector<uint16_t> q = {}, k = {}, v = {};  // [head], [key], [key], each [stride]
+  std::vector<uint16_t> q = {};  // [head][stride]
+  Lines k = {}, v = {};
 };
-LoneRow lone_row(int heads, int head_dim, int length, int first) {
-  LoneRow r{heads, head_dim, length, first};
-  base::Rng rng(static_cast<uint64_t>(head_dim));
-  for (std::vector<uint16_t>* lines : {&r.q, &r.k, &r.v}) {
-    lines->assign(static_cast<size_t>(r.stride * (lines == &r.q ? heads : length)), 0);
-    for (size_t i = 0; i < lines->size(); ++i)
-      if (i % static_cast<size_t>(r.stride) < static_cast<size_t>(head_dim))
-        (*lines)[i] = float_to_bfloat16(static_cast<float>(2 * rng.uniform() - 1));
+Lines random_lines(base::Rng& rng, KvType type, int head_dim, int length) {
+  Lines lines;
+  const auto hd = static_cast<size_t>(head_dim);
+  for (int key = 0; key < length; ++key) {
+    std::vector<float> x(hd);
+    // Scales that differ from key to key.
+    const double size = 0.5 + rng.uniform();
+    for (float& value : x) value = static_cast<float>(size * (2 * rng.uniform() - 1));
+    lines.codes.resize(lines.codes.size() + hd);
+    int8_t* codes = lines.codes.data() + lines.codes.size() - hd;
+    lines.scales.push_back(cpu::round_to_bytes(x.data(), hd, codes, 1));
+    for (size_t d = 0; d < hd; ++d)
+      lines.values.push_back(type == KvType::kBytes
+                                 ? static_cast<float>(codes[d]) * lines.scales.back()
+                                 : bfloat16_to_float(float_to_bfloat16(x[d])));
   }
-  // Segments of which nothing is seen.
-  const auto unseen = static_cast<ptrdiff_t>(r.stride * (first / kSegment * kSegment));
-  std::fill(r.k.begin(), r.k.begin() + unseen, kUnseen);
-  std::fill(r.v.begin(), r.v.begin() + unseen, kUnseen);
+  return lines;
+}
+LoneRow lone_row(KvType type, int heads, int head_dim, int length, int first) {
+  LoneRow r{type, heads, head_dim, length, first};
+  base::Rng rng(static_cast<uint64_t>(head_dim));
+  r.q.assign(static_cast<size_t>(r.stride * heads), 0);
+  for (size_t i = 0; i < r.q.size(); ++i)
+    if (i % static_cast<size_t>(r.stride) < static_cast<size_t>(head_dim))
+      r.q[i] = float_to_bfloat16(static_cast<float>(2 * rng.uniform() - 1));
+  for (Lines* lines : {&r.k, &r.v}) {
+    *lines = random_lines(rng, type, head_dim, length);
+    // Segments of which nothing is seen; of bytes, all that is not seen.
+    const int unseen = type == KvType::kBytes ? first : first / kSegment * kSegment;
+    std::fill_n(lines->values.begin(), unseen * head_dim, kNoNumber);
+    std::fill_n(lines->scales.begin(), unseen, kNoNumber);
+  }
   return r;
 }
 
 std::vector<double> reference_of(const LoneRow& r) {
-  const auto at = [&](const std::vector<uint16_t>& lines, int i, int d) {
-    return static_cast<double>(bfloat16_to_float(lines[static_cast<size_t>(i * r.stride + d)]));
+  const auto at = [&](const Lines& lines, int i, int d) {
+    return static_cast<double>(lines.values[static_cast<size_t>(i * r.head_dim + d)]);
   };
   std::vector<double> out;
   for (int h = 0; h < r.heads; ++h) {
@@ -53,7 +84,10 @@ std::vector<double> reference_of(const LoneRow& r) {
     std::vector<double> x(static_cast<size_t>(r.head_dim));
     for (int j = r.first; j < r.length; ++j) {
       double score = 0;
-      for (int d = 0; d < r.head_dim; ++d) score += at(r.q, h, d) * at(r.k, j, d);
+      for (int d = 0; d < r.head_dim; ++d)
+        score +=
+            static_cast<double>(bfloat16_to_float(r.q[static_cast<size_t>(h * r.stride + d)])) *
+            at(r.k, j, d);
       const double p = std::exp(score / std::sqrt(r.head_dim));
       sum += p;
       for (int d = 0; d < r.head_dim; ++d) x[static_cast<size_t>(d)] += p * at(r.v, j, d);
@@ -62,6 +96,40 @@ std::vector<double> reference_of(const LoneRow& r) {
   }
   return out;
 }
+
+// Keys or values of one head as the device has them. Places without a key hold what nobody may look
+// at.
+class HeadImage {
+ public:
+  HeadImage(const LoneRow& r, int capacity, bool by_dimension)
+      : row_(r),
+        capacity_(static_cast<size_t>(capacity)),
+        by_dimension_(by_dimension),
+        bytes_(capacity_ * kv_line_bytes(r.type, r.stride), kUnseen) {}
+  void put(int place, const Lines& lines, int key) {
+    const auto hd = static_cast<size_t>(row_.head_dim), stride = static_cast<size_t>(row_.stride);
+    const auto p = static_cast<size_t>(place), from = static_cast<size_t>(key) * hd;
+    const auto store = [&](size_t at, const auto& value) {
+      std::memcpy(&bytes_[at * sizeof value], &value, sizeof value);
+    };
+    for (size_t d = 0; d < stride; ++d) {
+      const size_t at = by_dimension_ ? d * capacity_ + p : p * stride + d;
+      if (row_.type == KvType::kBf16)
+        store(at, d < hd ? float_to_bfloat16(lines.values[from + d]) : uint16_t{0});
+      else if (d < hd)
+        store(at, static_cast<unsigned char>(lines.codes[from + d] + 128));
+    }
+    if (row_.type == KvType::kBytes)
+      store(capacity_ * stride / sizeof(float) + p, lines.scales[static_cast<size_t>(key)]);
+  }
+  DeviceBuffer on_device() const { return testing::on_device(bytes_); }
+
+ private:
+  const LoneRow& row_;
+  size_t capacity_;
+  bool by_dimension_;
+  std::vector<unsigned char> bytes_;
+};
 
 // Its work list: `length` places, the first item at `at`.
 std::vector<AttentionItem> items_of(const LoneRow& r, int cached, int visible, int length, int at) {
@@ -85,31 +153,22 @@ std::vector<AttentionItem> items_of(const LoneRow& r, int cached, int visible, i
 std::vector<uint16_t> attended(const LoneRow& r, int cached, int list = 64, int at = 0) {
   constexpr int kRows = 256, kVisible = 5;  // the list's place among those of other rows
   const int capacity = padded_to(r.length, kChunk);
-  const auto stride = static_cast<size_t>(r.stride);
-  std::vector<uint16_t> k(static_cast<size_t>(capacity) * stride, kUnseen), v = k;
-  std::vector<uint16_t> k_rows(kRows * stride, kUnseen), v_rows = k_rows;
+  HeadImage k(r, capacity, false), v(r, capacity, true), k_rows(r, kRows, false),
+      v_rows(r, kRows, false);
   std::vector<int32_t> visible(kVisible, -1);
   for (int j = 0; j < r.length; ++j) {
     const int row = (7 * (j - cached) + 3) % kRows;
     if (j >= cached) visible.push_back(row);
-    for (size_t d = 0; d < stride; ++d) {
-      const size_t from = static_cast<size_t>(j) * stride + d;
-      if (j < cached) {
-        k[from] = r.k[from];
-        v[d * static_cast<size_t>(capacity) + static_cast<size_t>(j)] = r.v[from];
-      } else {
-        k_rows[static_cast<size_t>(row) * stride + d] = r.k[from];
-        v_rows[static_cast<size_t>(row) * stride + d] = r.v[from];
-      }
-    }
+    (j < cached ? k : k_rows).put(j < cached ? j : row, r.k, j);
+    (j < cached ? v : v_rows).put(j < cached ? j : row, r.v, j);
   }
   StepRow row = {};
   row.first_windowed = r.first, row.cached = cached, row.length = r.length, row.visible = kVisible;
 
   AttentionArguments a;
   const DeviceBuffer rows = on_device(std::vector<StepRow>{row}), q = on_device(r.q),
-                     lists = on_device(visible), cache_k = on_device(k), cache_v = on_device(v),
-                     step_k = on_device(k_rows), step_v = on_device(v_rows),
+                     lists = on_device(visible), cache_k = k.on_device(), cache_v = v.on_device(),
+                     step_k = k_rows.on_device(), step_v = v_rows.on_device(),
                      items = on_device(items_of(r, cached, kVisible, list, at));
   a.rows = rows.as<StepRow>(), a.visible = lists.as<int32_t>();
   a.items = items.as<AttentionItem>(), a.max_items = list;
@@ -124,7 +183,7 @@ std::vector<uint16_t> attended(const LoneRow& r, int cached, int list = 64, int 
       out(static_cast<size_t>(a.out_stride) * sizeof(uint16_t));
   a.q = q.as<void>(), a.partial = partial.as<float>(), a.out = out.as<void>();
   prepare_attention();
-  attend_bf16(a, nullptr);
+  r.type == KvType::kBytes ? attend_bytes(a, nullptr) : attend_bf16(a, nullptr);
   return to_host<uint16_t>(out, static_cast<size_t>(r.heads * r.head_dim));
 }
 
@@ -139,11 +198,12 @@ void expect_right(const LoneRow& r, const std::vector<uint16_t>& got) {
 
 // Every way of a segment's values, at every size of heads: all in the cache, all rows of the
 // request, both; one tile of queries, half of one, two. With segments of which no key is seen.
-TEST(Attention, WhereKeysLieChangesNoBit) {
+class Attention : public ::testing::TestWithParam<KvType> {};
+TEST_P(Attention, WhereKeysLieChangesNoBit) {
   for (const auto& [heads, head_dim] :
        {std::pair{20, 20}, std::pair{3, 64}, std::pair{1, 128}, std::pair{9, 136}})
     for (const int first : {0, 70}) {
-      const LoneRow row = lone_row(heads, head_dim, 150, first);
+      const LoneRow row = lone_row(GetParam(), heads, head_dim, 150, first);
       const std::vector<uint16_t> want = attended(row, row.length);
       expect_right(row, want);
       for (const int cached :
@@ -152,10 +212,14 @@ TEST(Attention, WhereKeysLieChangesNoBit) {
                                                << ", keys from " << first << ", cached " << cached;
     }
 }
+INSTANTIATE_TEST_SUITE_P(Cache, Attention, ::testing::Values(KvType::kBf16, KvType::kBytes),
+                         [](const auto& type) {
+                           return type.param == KvType::kBytes ? "bytes" : "bf16";
+                         });
 
 // More chunks than a warp has lanes.
-TEST(Attention, ChunksAreMergedInBatchesOfAnySize) {
-  const LoneRow row = lone_row(2, 32, 34 * kChunk + 5, 0);
+TEST(AttentionLists, ChunksAreMergedInBatchesOfAnySize) {
+  const LoneRow row = lone_row(KvType::kBf16, 2, 32, 34 * kChunk + 5, 0);
   const std::vector<uint16_t> want = attended(row, row.length, 128);
   expect_right(row, want);
   for (const int batch : {1, 7, 1000}) {
@@ -166,8 +230,8 @@ TEST(Attention, ChunksAreMergedInBatchesOfAnySize) {
 }
 
 // A grid's y ends at 65,535.
-TEST(Attention, ListsMayBeLongerThanAGridIsHigh) {
-  const LoneRow row = lone_row(1, 20, 150, 0);
+TEST(AttentionLists, MayBeLongerThanAGridIsHigh) {
+  const LoneRow row = lone_row(KvType::kBf16, 1, 20, 150, 0);
   EXPECT_EQ(attended(row, 100, 65536, 40000), attended(row, 100));
 }
 

@@ -68,7 +68,7 @@ TEST_P(Backend, EqualsTheCpu) {
           return;
         }
         const double error = relative_error(got, want);
-        EXPECT_LT(error, 0.06) << m.name << ", " << n << " rows";
+        EXPECT_LT(error, own_error(GetParam()).most) << m.name << ", " << n << " rows";
         sum += error, ++compared;
       };
       for (int i = 0; i < n; ++i) {
@@ -78,7 +78,7 @@ TEST_P(Backend, EqualsTheCpu) {
       }
     }
     if (!exact) {
-      EXPECT_LT(sum / compared, 0.015) << m.name;
+      EXPECT_LT(sum / compared, own_error(GetParam()).mean) << m.name;
     }
   }
 }
@@ -182,7 +182,7 @@ TEST_P(Backend, WithoutACacheCublasHasNoPart) {
   auto own = open(m.model, GetParam());
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0);
   SessionOptions o;
-  o.device = "cuda", o.max_tokens = 256, o.kv_cache = false;
+  o.device = "cuda", o.max_tokens = 256, o.kv_cache = false, o.kv_dtype = GetParam().kv_dtype;
   auto anew = Session::create(m.model, o);
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0);
   own->prefill(prompt), anew->prefill(prompt);
@@ -243,8 +243,9 @@ std::vector<float> all_of(Session& s, const ModelConfig& c, int n) {
 
 // Rows of a prompt attended to with running sums, or chunk by chunk: the same bits. Heads of up to
 // 136 dimensions, 1 to 20 a key head, windows, and prompts that begin and end anywhere.
-TEST(CudaBackend, PromptsAtOnceGiveTheSameBits) {
-  const Path path = {"", WeightFormat::kBf16, "", false, "cuda"};
+class PromptsAtOnce : public ::testing::TestWithParam<const char*> {};
+TEST_P(PromptsAtOnce, GiveTheSameBits) {
+  const Path path = {"", WeightFormat::kBf16, GetParam(), false, "cuda"};
   auto models = tests::sample(feature_models(path.format), 1);
   ModelConfig wide = small_config();
   wide.n_heads = 20, wide.n_kv_heads = 1, wide.head_dim = 136;
@@ -271,6 +272,8 @@ TEST(CudaBackend, PromptsAtOnceGiveTheSameBits) {
     EXPECT_TRUE(same_bits(run(1 << 30), run(1)));
   }
 }
+INSTANTIATE_TEST_SUITE_P(Cache, PromptsAtOnce, ::testing::Values("bf16", "int8"),
+                         [](const auto& type) { return type.param; });
 
 // Large prompts are attended to at once, and so are those whose partial results would be large.
 TEST(CudaBackend, PromptsAreAttendedToAtOnceWhereItPays) {
@@ -425,12 +428,15 @@ TEST(CudaBackend, AContextThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
 // prompt and full steps after it take what was planned for them.
 TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "1", 1), 0);
-  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kQ4})
+  for (const auto& [format, kv] :
+       {std::pair{WeightFormat::kF32, ""}, std::pair{WeightFormat::kBf16, ""},
+        std::pair{WeightFormat::kQ4, ""}, std::pair{WeightFormat::kF32, "int8"},
+        std::pair{WeightFormat::kQ4, "int8"}})
     for (const NamedModel& m : tests::sample(feature_models(format), 2)) {
-      SCOPED_TRACE(fmt::format("{}, {}", m.name, name_of(format)));
+      SCOPED_TRACE(fmt::format("{}, {}, {}", m.name, name_of(format), kv));
       const bool bf16 = format != WeightFormat::kF32;
       SessionOptions o;
-      o.device = "cuda", o.max_tokens = 600, o.n_sequences = 2;
+      o.device = "cuda", o.max_tokens = 600, o.n_sequences = 2, o.kv_dtype = kv;
       const ModelConfig& c = m.model->config();
       const auto plan = plan_memory(*m.model, o, bf16 ? head_stride_for(c.head_dim) : c.head_dim,
                                     DeviceModel::missing_bytes(*m.model, 0));
@@ -465,6 +471,23 @@ TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
       emulator::reset_from_environment();
     }
   ASSERT_EQ(setenv("EVALRUN_CUDA_CUBLAS", "0", 1), 0);
+}
+
+// Bytes: a number each, and a scale of four a head, where bfloat16 has two a number.
+TEST(CudaBackend, CachesOfBytesAreAboutHalf) {
+  for (const auto& [head_dim, share] : {std::pair{128, 132.0 / 256}, std::pair{64, 68.0 / 128}}) {
+    ModelConfig c = small_config();
+    c.head_dim = head_dim, c.n_layers = 1;
+    SessionOptions o;
+    o.device = "cuda", o.max_tokens = 256;
+    const auto model = make_random_model(c, 1, WeightFormat::kBf16);
+    const size_t usual = Session::create(model, o)->kv_bytes();
+    o.kv_dtype = "int8";
+    const auto s = Session::create(model, o);
+    EXPECT_EQ(static_cast<double>(s->kv_bytes()), share * static_cast<double>(usual));
+    EXPECT_EQ(s->options().kv_dtype, "int8");
+    EXPECT_EQ(256 * (s->bytes_per_forward(1) - s->bytes_per_forward(0)), s->kv_bytes());
+  }
 }
 
 // What a plan of several sessions adds up: the driver's part is left out on both sides.
@@ -580,7 +603,11 @@ TEST(CudaBackend, HeadsLargerThanTheKernelsAreRefused) {
   c.head_dim = 264;
   SessionOptions o;
   o.device = "cuda", o.max_tokens = 32;
-  EXPECT_THROW((void)Session::create(make_random_model(c, 1, WeightFormat::kBf16), o), base::Error);
+  for (const char* kv : {"bf16", "int8"}) {
+    o.kv_dtype = kv;
+    EXPECT_THROW((void)Session::create(make_random_model(c, 1, WeightFormat::kBf16), o),
+                 base::Error);
+  }
 }
 
 }  // namespace

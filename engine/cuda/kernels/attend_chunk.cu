@@ -1,285 +1,8 @@
-// Chunks of keys for tiles of queries, and what the host calls. What chunks leave is merged in
-// merge_chunks.cu.
-#include <algorithm>
-
-#include "engine/cuda/kernels/attention_parts.h"
+// Chunks of keys in bfloat16, and what the host calls.
+#include "engine/cuda/kernels/chunk_parts.h"
 
 namespace evalrun::engine::cuda {
 namespace {
-
-constexpr int kWarps = kChunk / kSegment;
-constexpr int kThreads = kWarps * kWarp;
-// Of values in shared memory: what a quarter of a warp stores at once is in different banks.
-EVALRUN_DEVICE constexpr int value_stride(int d) { return d + 4; }
-
-// Where one key head's keys and values of an item lie.
-struct Source {
-  const uint16_t *k, *v;            // the cache, or the prefix bank
-  const uint16_t *k_rows, *v_rows;  // rows of the request
-  size_t capacity;
-};
-template <int D>
-__device__ __forceinline__ Source source_of(const AttentionArguments& a, const AttentionItem& item,
-                                            int kv_head) {
-  const bool prefix = item.kind == AttentionItem::kPrefix;
-  int head = item.sequence * a.kv_heads + kv_head;
-  if (prefix)
-    head = item.only_head < 0 ? kv_head : kv_head * (a.heads / a.kv_heads) + item.only_head;
-  Source s;
-  s.capacity = static_cast<size_t>(prefix ? a.prefix.capacity : a.cache.capacity);
-  const size_t at = static_cast<size_t>(head) * s.capacity * D;
-  s.k = static_cast<const uint16_t*>(prefix ? a.prefix.k : a.cache.k) + at;
-  s.v = static_cast<const uint16_t*>(prefix ? a.prefix.v : a.cache.v) + at;
-  const size_t rows = static_cast<size_t>(kv_head) * static_cast<size_t>(a.step.capacity) * D;
-  s.k_rows = static_cast<const uint16_t*>(a.step.k) + rows;
-  s.v_rows = static_cast<const uint16_t*>(a.step.v) + rows;
-  return s;
-}
-
-// A segment's keys [base, end): those below `limit` come from the cache, the others are rows of the
-// request. `row`: of this lane's key of score tile i; of the nearest one that is a row where that
-// key is none.
-struct SegmentKeys {
-  int base, end, limit;
-  int row[4];
-  __device__ __forceinline__ bool any_cached() const { return base < limit; }
-  __device__ __forceinline__ bool any_rows() const { return end > limit; }
-};
-__device__ __forceinline__ SegmentKeys keys_of(const AttentionArguments& a,
-                                               const AttentionItem& item, int base, int lane) {
-  SegmentKeys keys = {base, min(base + kSegment, item.length), item.limit, {0, 0, 0, 0}};
-  if (keys.any_rows()) {
-    const int oldest = max(base, item.limit), last = keys.end - 1;
-    const int found = a.visible[item.visible + min(max(base + lane, oldest), last) - item.limit];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      keys.row[i] = __shfl_sync(kAllLanes, found,
-                                min(max(key_of_tile(base, lane / 4, i), oldest), last) - base);
-  }
-  return keys;
-}
-
-// A segment's values, 32 dimensions at a time. Column c of tile d of the dimensions from 32 b on is
-// dimension 32 b + 8 (c / 2) + 2 d + c % 2, so that a lane's results are eight in a row. In the
-// cache values lie by dimension: a load is eight keys of one column, the operand as it is. Rows of
-// the request have them by row: a load is eight dimensions of one key, and word d of four such
-// loads, transposed, is the operand of tile d.
-template <int D>
-struct SegmentValues {
-  static constexpr int kGroups = D / 32;
-  static constexpr int kAhead = kGroups < 2 ? kGroups : 2;  // groups whose loads come first
-  const uint16_t* cached;  // column g of the first tile, keys 8 t .. 8 t + 7
-  size_t capacity;
-  const uint16_t* row[4];  // dimensions 8 t .. 8 t + 7
-  uint32_t is_cached[4], is_row[4];
-  uint4 ahead[kAhead][4];  // cached values where there are any, else of rows
-
-  __device__ __forceinline__ void load_cached(int group, uint4 (&to)[4]) const {
-    const uint16_t* from = cached + static_cast<size_t>(32 * group) * capacity;
-#pragma unroll
-    for (int d = 0; d < 4; ++d, from += 2 * capacity) to[d] = *reinterpret_cast<const uint4*>(from);
-  }
-  __device__ __forceinline__ void load_rows(int group, uint4 (&to)[4]) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) to[i] = *reinterpret_cast<const uint4*>(row[i] + 32 * group);
-  }
-  __device__ __forceinline__ void load_ahead(int first, bool any_cached) {
-    if (any_cached) {
-#pragma unroll
-      for (int b = 0; b < kAhead; ++b) load_cached(first + b, ahead[b]);
-    } else {
-#pragma unroll
-      for (int b = 0; b < kAhead; ++b) load_rows(first + b, ahead[b]);
-    }
-  }
-};
-template <int D>
-__device__ __forceinline__ SegmentValues<D> values_of(const Source& s, const SegmentKeys& keys,
-                                                      int g, int t) {
-  SegmentValues<D> v;
-  const int cached_end = min(keys.limit, keys.end);
-  // Lanes whose keys are not cached load again what others do.
-  v.cached = s.v + static_cast<size_t>(8 * (g / 2) + g % 2) * s.capacity +
-             min(keys.base + 8 * t, max(cached_end - 1, 0) / 8 * 8);
-  v.capacity = s.capacity;
-  const uint16_t* rows = keys.any_rows() ? s.v_rows : s.v;  // there may be none
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    v.row[i] = rows + static_cast<size_t>(keys.row[i]) * D + 8 * t;
-    const int mine = key_of_tile(keys.base, g, i), pair = keys.base + 8 * t + 2 * i;
-    v.is_row[i] = mine >= keys.limit && mine < keys.end ? 0xffffffffu : 0u;
-    v.is_cached[i] =
-        (pair < cached_end ? 0xffffu : 0u) | (pair + 1 < cached_end ? 0xffff0000u : 0u);
-  }
-  return v;
-}
-
-// Words i of the operand for the tiles d of a group; keys that do not exist count as zero.
-// `loaded` ahead.
-template <int D, bool kCached, bool kRows>
-__device__ __forceinline__ void operand_of(const SegmentValues<D>& v, int group,
-                                           const uint4 (&loaded)[4], uint32_t (&words)[4][4]) {
-  uint4 late[4] = {};
-  if constexpr (kCached && kRows) v.load_rows(group, late);
-  [[maybe_unused]] const uint4* rows = kCached ? late : loaded;
-#pragma unroll
-  for (int d = 0; d < 4; ++d)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      words[d][i] = 0;
-      if constexpr (kRows) words[d][i] = transpose_8x8(word_of(rows[i], d) & v.is_row[i]);
-      if constexpr (kCached) words[d][i] |= word_of(loaded[d], i) & v.is_cached[i];
-    }
-}
-
-// Values weighted by `p`, of the tile's queries, to [query][stride] in shared memory.
-template <int D, bool kCached, bool kRows>
-__device__ __forceinline__ void mix_segment(SegmentValues<D>& v, int queries, int g, int t,
-                                            const uint32_t (&p)[2][4], float* to) {
-  constexpr int kAhead = SegmentValues<D>::kAhead;
-#pragma unroll
-  for (int first = 0; first < SegmentValues<D>::kGroups; first += kAhead) {
-    if (first > 0) v.load_ahead(first, kCached);
-#pragma unroll
-    for (int b = 0; b < kAhead; ++b) {
-      uint32_t words[4][4];
-      operand_of<D, kCached, kRows>(v, first + b, v.ahead[b], words);
-      float x[4][4] = {};
-#pragma unroll
-      for (int d = 0; d < 4; ++d) {
-        mma_bf16(x[d], p[0], words[d][0], words[d][1]);
-        mma_bf16(x[d], p[1], words[d][2], words[d][3]);
-      }
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        if (g + 8 * h >= queries) continue;
-        auto* line = reinterpret_cast<float4*>(to + (g + 8 * h) * value_stride(D) +
-                                               32 * (first + b) + 8 * t);
-        line[0] = make_float4(x[0][2 * h], x[0][2 * h + 1], x[1][2 * h], x[1][2 * h + 1]);
-        line[1] = make_float4(x[2][2 * h], x[2][2 * h + 1], x[3][2 * h], x[3][2 * h + 1]);
-      }
-    }
-  }
-}
-
-// One segment of an item, by a warp: its weighted values, and of queries g and g + 8 what they are
-// relative to. It has keys.
-template <int D>
-__device__ __forceinline__ void attend_segment(const AttentionArguments& a,
-                                               const AttentionItem& item, int kv_head, int base,
-                                               float* values, Running (&part)[2]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-  // Loads that the item is enough for come before those that wait for the rows' numbers.
-  Queries<D> q = load_queries<D>(a, item.row, item.q0, item.queries, kv_head, g, t);
-  if (item.kind == AttentionItem::kPrefix)
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      q.first[h] = 0, q.length[h] = g + 8 * h < item.queries ? item.length : 0;
-  const Source s = source_of<D>(a, item, kv_head);
-  const SegmentKeys keys = keys_of(a, item, base, lane);
-  const auto line = [&](int i) {
-    const int key = min(key_of_tile(base, g, i), keys.end - 1);
-    return key < keys.limit ? s.k + static_cast<size_t>(key) * D
-                            : s.k_rows + static_cast<size_t>(keys.row[i]) * D;
-  };
-  float score[4][4] = {};
-  score_segment<D, D == 256 ? 2 : 4>(
-      line, t, [&](int b, int half) { return q.q[b][half]; }, score);
-  // Under way while the exponentials are found.
-  SegmentValues<D> v = values_of<D>(s, keys, g, t);
-  v.load_ahead(0, keys.any_cached());
-  uint32_t p[2][4];
-  exponentials(score, base, t, q.first, q.length, 1.0f / sqrtf(static_cast<float>(a.head_dim)),
-               item.queries > 8 ? 2 : 1, p, part);
-  if (!keys.any_rows())
-    mix_segment<D, true, false>(v, item.queries, g, t, p, values);
-  else if (keys.any_cached())
-    mix_segment<D, true, true>(v, item.queries, g, t, p, values);
-  else
-    mix_segment<D, false, true>(v, item.queries, g, t, p, values);
-}
-
-// What the warps of a block leave each other.
-template <int D>
-struct Shared {
-  static constexpr int kStride = value_stride(D);
-  float* values;     // [segment][query][stride]
-  Running* running;  // [segment][query]
-  Factors* factors;  // [segment][query]
-  size_t* place;     // [query] of its partial result
-};
-template <int D>
-__device__ __forceinline__ Shared<D> shared_of() {
-  Shared<D> s;
-  s.values = reinterpret_cast<float*>(evalrun_shared_memory());
-  s.running = reinterpret_cast<Running*>(s.values + kWarps * kQueries * Shared<D>::kStride);
-  s.factors = reinterpret_cast<Factors*>(s.running + kWarps * kQueries);
-  s.place = reinterpret_cast<size_t*>(s.factors + kWarps * kQueries);
-  return s;
-}
-size_t chunk_shared_bytes(int d) {
-  return static_cast<size_t>(kWarps) * kQueries *
-             (static_cast<size_t>(value_stride(d)) * sizeof(float) + sizeof(Running) +
-              sizeof(Factors)) +
-         kQueries * sizeof(size_t);
-}
-
-__device__ __forceinline__ bool has_keys(const AttentionItem& item, int base) {
-  return base < item.length && base + kSegment > item.first;
-}
-
-// Segments in order, to the item's partial result.
-template <int D>
-__device__ __forceinline__ void merge_segments(const AttentionArguments& a,
-                                               const AttentionItem& item, const Shared<D>& s) {
-  const int thread = static_cast<int>(threadIdx.x);
-  // Factors first, of all segments at once; then every value takes them.
-  if (const int w = thread / kQueries, slot = thread % kQueries;
-      w < kWarps && slot < item.queries) {
-    Running before = {kNone, 0};
-#pragma unroll
-    for (int earlier = 0; earlier < kWarps - 1; ++earlier)
-      if (earlier < w) before = largest(before, s.running[earlier * kQueries + slot]);
-    const cpu::Merge m = merge(before, s.running[w * kQueries + slot]);
-    s.factors[w * kQueries + slot] = {m.keep, m.add};
-  }
-  __syncthreads();
-  if (const int slot = thread - (kThreads - kQueries); slot >= 0 && slot < item.queries) {
-    Running all = {kNone, 0};
-    float l = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      const Running part = s.running[w * kQueries + slot];
-      all = largest(all, part);
-      l = merged(s.factors[w * kQueries + slot], l, part.l);
-    }
-    *reinterpret_cast<float2*>(a.partial + 2 * s.place[slot]) = make_float2(all.m, l);
-  }
-  // Slots are a multiple of eight, so that this is aligned.
-  float* to = a.partial + 2 * static_cast<size_t>(a.n_rows) * static_cast<size_t>(a.heads) *
-                              static_cast<size_t>(a.slots);
-  for (int i = thread; i < item.queries * (D / 4); i += kThreads) {
-    const int slot = i / (D / 4), d = i % (D / 4) * 4;
-    Factors f[kWarps];
-    float4 part[kWarps];
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      f[w] = s.factors[w * kQueries + slot];
-      // A segment without keys left none.
-      part[w] = make_float4(0, 0, 0, 0);
-      if (has_keys(item, item.chunk * kChunk + w * kSegment))
-        part[w] = *reinterpret_cast<const float4*>(s.values +
-                                                   (w * kQueries + slot) * Shared<D>::kStride + d);
-    }
-    float4 x = make_float4(0, 0, 0, 0);
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      x.x = merged(f[w], x.x, part[w].x), x.y = merged(f[w], x.y, part[w].y);
-      x.z = merged(f[w], x.z, part[w].z), x.w = merged(f[w], x.w, part[w].w);
-    }
-    *reinterpret_cast<float4*>(to + s.place[slot] * D + static_cast<size_t>(d)) = x;
-  }
-}
 
 // Thread blocks that share a multiprocessor: as many as registers allow without spilling.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -292,48 +15,11 @@ constexpr int kChunkBlocks = D == 256   ? 2
                              : D == 128 ? 3
                                         : kMostChunkBlocks;
 
-// A thread block is one item for one key head, a warp one segment of it. Heads first in the grid's
-// order, so that blocks behind the list's end come last.
 template <int D>
-__global__ void __launch_bounds__(kThreads, kChunkBlocks<D>) attend_chunk(AttentionArguments a) {
+__global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<D>)
+    attend_chunk(AttentionArguments a) {
   wait_for_previous();
-  const AttentionItem item = a.items[blockIdx.z * gridDim.y + blockIdx.y];
-  if (item.queries == 0) return;
-  const int kv_head = static_cast<int>(blockIdx.x);
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  const Shared<D> s = shared_of<D>();
-  const int base = item.chunk * kChunk + warp * kSegment;
-  Running mine[2] = {{kNone, 0}, {kNone, 0}};
-  if (has_keys(item, base))
-    attend_segment<D>(a, item, kv_head, base, s.values + warp * kQueries * Shared<D>::kStride,
-                      mine);
-  if (lane % 4 == 0) {
-    s.running[warp * kQueries + lane / 4] = mine[0];
-    s.running[warp * kQueries + lane / 4 + 8] = mine[1];
-  }
-  if (const int slot = thread - (kThreads - kQueries); slot >= 0 && slot < item.queries) {
-    const int group = a.heads / a.kv_heads, number = item.q0 + slot;
-    const int row = item.row + number / group, head = kv_head * group + number % group;
-    s.place[slot] =
-        (static_cast<size_t>(row) * static_cast<size_t>(a.heads) + static_cast<size_t>(head)) *
-            static_cast<size_t>(a.slots) +
-        static_cast<size_t>(item.slot);
-  }
-  __syncthreads();
-  merge_segments(a, item, s);
-}
-
-// Items that do not fit the grid's y, which is 65,535 at most, go on in its z.
-constexpr int kMostY = 32768;
-
-template <int D>
-void launch_chunks(const AttentionArguments& a, cudaStream_t stream) {
-  const int y = std::min(a.max_items, kMostY);
-  check_argument(a.max_items % y == 0, "a list of items whose length is no power of two");
-  launch("attend_chunk", attend_chunk<D>,
-         dim3(static_cast<unsigned>(a.kv_heads), static_cast<unsigned>(y),
-              static_cast<unsigned>(a.max_items / y)),
-         kThreads, chunk_shared_bytes(D), stream, a);
+  attend_item<D, uint16_t>(a);
 }
 
 }  // namespace
@@ -350,8 +36,8 @@ size_t partial_floats(int rows, int heads, int slots, int head_stride) {
 }
 
 void prepare_attention() {
-  EVALRUN_CUDA(cudaFuncSetAttribute(attend_chunk<256>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(chunk_shared_bytes(256))));
+  allow_shared_memory(attend_chunk<256>, 256);
+  prepare_bytes();
 }
 
 int& enough_prompt_tiles() {
@@ -368,7 +54,9 @@ bool attends_at_once(int rows, int keys, int heads, int kv_heads, int head_strid
 
 void attend_bf16(const AttentionArguments& a, cudaStream_t stream) {
   if (a.at_once) return attend_prompt_rows(a, stream);
-  of_stride(a.head_stride, [&](auto d) { launch_chunks<decltype(d)::value>(a, stream); });
+  of_stride(a.head_stride, [&](auto d) {
+    launch_chunks("attend_chunk", attend_chunk<decltype(d)::value>, d, a, stream);
+  });
   merge_partial_results(a, stream);
 }
 

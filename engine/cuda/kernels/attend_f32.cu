@@ -1,4 +1,6 @@
 // Attention with float32 weights: the CPU's bits.
+#include <type_traits>
+
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/device_code.h"
 #include "engine/cuda/runtime/check.h"
@@ -6,13 +8,45 @@
 namespace evalrun::engine::cuda {
 namespace {
 
-// float32, the definition: a thread block is one row and head; a thread a key, then a dimension.
+// Of a cache of bytes: a code times its scale, as the CPU has it.
+struct ByteLine {
+  const unsigned char* codes;
+  size_t step;  // from a dimension to the next
+  float scale;
+  __device__ __forceinline__ float operator[](int d) const {
+    return static_cast<float>(codes[static_cast<size_t>(d) * step] - 128) * scale;
+  }
+};
+template <bool kBytes>
+using Line = std::conditional_t<kBytes, ByteLine, const float*>;
+
+// One head's keys or values, at a position.
+template <bool kBytes>
+__device__ __forceinline__ Line<kBytes> line_of(const KeyValues& kv, bool is_v, bool by_dimension,
+                                                int head, int position, int head_dim) {
+  const auto h = static_cast<size_t>(head), capacity = static_cast<size_t>(kv.capacity),
+             p = static_cast<size_t>(position), stride = static_cast<size_t>(head_dim);
+  const void* base = is_v ? kv.v : kv.k;
+  if constexpr (kBytes) {
+    const auto* codes = static_cast<const unsigned char*>(base);
+    const float scale =
+        *reinterpret_cast<const float*>(codes + byte_scale_at(h, capacity, p, head_dim));
+    codes += h * capacity * kv_line_bytes(KvType::kBytes, head_dim);
+    if (is_v && by_dimension) return {codes + p, capacity, scale};
+    return {codes + p * stride, 1, scale};
+  } else {
+    return static_cast<const float*>(base) + (h * capacity + p) * stride;
+  }
+}
+
+// The definition: a thread block is one row and head; a thread a key, then a dimension.
+template <bool kBytes>
 __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
   wait_for_previous();
   auto* shared = reinterpret_cast<float*>(evalrun_shared_memory());
-  float* score = shared;                                                      // [128]
-  float* lane = score + kChunk;                                               // [16]
-  const float** value = reinterpret_cast<const float**>(lane + cpu::kLanes);  // [128]
+  float* score = shared;                                              // [128]
+  float* lane = score + kChunk;                                       // [16]
+  auto* value = reinterpret_cast<Line<kBytes>*>(lane + cpu::kLanes);  // [128]
   const int i = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
   const int hd = a.head_dim, group = a.heads / a.kv_heads, kv_head = head / group;
@@ -20,11 +54,10 @@ __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
   const float* q = static_cast<const float*>(a.q) +
                    (static_cast<size_t>(i) * a.heads + static_cast<size_t>(head)) * hd;
   const float scale = 1.0f / sqrtf(static_cast<float>(hd));
-  const auto at = [&](const KeyValues& kv, const void* p, int of_head, int position) {
-    return static_cast<const float*>(p) +
-           (static_cast<size_t>(of_head) * static_cast<size_t>(kv.capacity) +
-            static_cast<size_t>(position)) *
-               static_cast<size_t>(hd);
+  const auto find = [&](const KeyValues& kv, int of_head, int position, bool is_row,
+                        Line<kBytes>& k, Line<kBytes>& v) {
+    k = line_of<kBytes>(kv, false, !is_row, of_head, position, hd);
+    v = line_of<kBytes>(kv, true, !is_row, of_head, position, hd);
   };
   bool begun = false;
   float m = 0, l = 0;
@@ -36,17 +69,13 @@ __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
       const int end = min(length, (begin / kChunk + 1) * kChunk), n = end - begin;
       if (thread < n) {
         const int j = begin + thread;
-        const float *k, *v;
-        if (part == 0) {
-          const int h = a.prefix_heads == a.heads ? head : kv_head;
-          k = at(a.prefix, a.prefix.k, h, j), v = at(a.prefix, a.prefix.v, h, j);
-        } else if (j < row.cached) {
-          const int h = row.sequence * a.kv_heads + kv_head;
-          k = at(a.cache, a.cache.k, h, j), v = at(a.cache, a.cache.v, h, j);
-        } else {
-          const int r = a.visible[row.visible + j - row.cached];
-          k = at(a.step, a.step.k, kv_head, r), v = at(a.step, a.step.v, kv_head, r);
-        }
+        Line<kBytes> k, v;
+        if (part == 0)
+          find(a.prefix, a.prefix_heads == a.heads ? head : kv_head, j, false, k, v);
+        else if (j < row.cached)
+          find(a.cache, row.sequence * a.kv_heads + kv_head, j, false, k, v);
+        else
+          find(a.step, kv_head, a.visible[row.visible + j - row.cached], true, k, v);
         float sum = 0;
         for (int d = 0; d < hd; ++d) sum = fmaf(q[d], k[d], sum);
         score[thread] = sum * scale;
@@ -91,9 +120,11 @@ __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
 
 }  // namespace
 
-void attend_f32(const AttentionArguments& a, cudaStream_t stream) {
-  const size_t shared = (kChunk + cpu::kLanes) * sizeof(float) + kChunk * sizeof(float*);
-  launch("attend_row_f32", attend_row_f32,
+void attend_f32(const AttentionArguments& a, KvType type, cudaStream_t stream) {
+  const bool bytes = type == KvType::kBytes;
+  const size_t shared = (kChunk + cpu::kLanes) * sizeof(float) +
+                        kChunk * (bytes ? sizeof(Line<true>) : sizeof(Line<false>));
+  launch("attend_row_f32", bytes ? attend_row_f32<true> : attend_row_f32<false>,
          dim3(static_cast<unsigned>(a.n_rows), static_cast<unsigned>(a.heads)), kChunk, shared,
          stream, a);
 }

@@ -8,23 +8,18 @@
 // bfloat16 path: scores and weighted values on the tensor cores (float32 sums), probabilities
 // rounded to bfloat16 before both of their uses. float32 path (f32 weights): one chain per score
 // and per value, the CPU's bits.
+//
+// A cache of bytes has a scale per position and head. On the bfloat16 path codes enter the tensor
+// cores, exactly; a score is multiplied with its key's scale after them, a probability with its
+// value's scale before them, rounded to bfloat16 again. On the float32 path a code is multiplied
+// with its scale first, as on the CPU.
 #pragma once
 #include <cuda_runtime.h>
 
+#include "engine/cuda/kernels/key_values.h"
 #include "engine/cuda/kernels/step_record.h"
 
 namespace evalrun::engine::cuda {
-
-// Keys and values of one layer. bfloat16: heads padded to head_stride (32, 64, 128 or 256) with
-// zeros; keys by position, values by dimension, so that both are read in whole words:
-//   k [sequence][kv head][capacity][head_stride], v [sequence][kv head][head_stride][capacity].
-// The rows of a forward have both by row: [kv head][rows][head_stride].
-// float32: both by position.
-struct KeyValues {
-  void* k = nullptr;
-  void* v = nullptr;
-  int capacity = 0;  // positions, a multiple of 128; or rows
-};
 
 struct AttentionArguments {
   const StepRow* rows = nullptr;
@@ -74,6 +69,8 @@ int& merge_batch();
 // Once per device, before the first launch: allows the shared memory large heads need.
 void prepare_attention();
 void attend_bf16(const AttentionArguments& a, cudaStream_t stream);
-void attend_f32(const AttentionArguments& a, cudaStream_t stream);
+void attend_bytes(const AttentionArguments& a, cudaStream_t stream);  // with queries of bfloat16
+// With queries of float32; `type`: of the cache, float32 or bytes.
+void attend_f32(const AttentionArguments& a, KvType type, cudaStream_t stream);
 
 }  // namespace evalrun::engine::cuda

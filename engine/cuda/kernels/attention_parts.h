@@ -1,6 +1,7 @@
-// What the ways through a context are made of (bfloat16 path): by chunks (attend_chunk.cu,
-// merge_chunks.cu) and at once (attend_prompt.cu). They must have the same bits, so they share
-// these steps.
+// What the ways through a context are made of (bfloat16 path): by chunks (chunk_parts.h,
+// merge_chunks.cu) and at once (prompt_parts.h). They must have the same bits, so they share these
+// steps. T is what a cache holds: uint16_t (bfloat16) or unsigned char (bytes, with scales). Each
+// has kernel files of its own.
 //
 // Register layouts are those of mma_bf16. With g = lane / 4 and t = lane % 4 a lane holds queries g
 // and g + 8 of a tile. Of a segment's 32 keys it holds 8 t .. 8 t + 7: column c of score tile i is
@@ -63,6 +64,17 @@ struct Fragment {
   uint32_t word[4];  // as A of mma_bf16
 };
 
+// Eight neighbouring numbers of a cache as they are loaded, and as operands: exact.
+template <typename T>
+using Eight = std::conditional_t<sizeof(T) == 1, uint2, uint4>;
+template <typename T>
+constexpr bool kHasScales = sizeof(T) == 1;
+__device__ __forceinline__ const uint4& as_bf16(const uint4& numbers) { return numbers; }
+__device__ __forceinline__ uint4 as_bf16(const uint2& codes) {
+  return make_uint4(int8_pair(codes.x, 0), int8_pair(codes.x, 1), int8_pair(codes.y, 0),
+                    int8_pair(codes.y, 1));
+}
+
 // Word i of four.
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
@@ -77,26 +89,56 @@ __device__ __forceinline__ int key_of_tile(int base, int g, int i) {
 // words of this lane's key of that tile are; those of any key where there is none, whose scores
 // nobody looks at. q(b, half): the queries at inputs 32 b + 16 half ... Loads of kTogether tiles
 // are under way at once.
-template <int D, int kTogether, typename Line, typename Q>
+template <int D, typename T, int kTogether, typename Line, typename Q>
 __device__ __forceinline__ void score_segment(const Line& line, int t, const Q& q,
                                               float (&score)[4][4]) {
   constexpr int kBlocks = D / 32;
 #pragma unroll
   for (int first = 0; first < 4; first += kTogether) {
-    uint4 k[kTogether][kBlocks];
+    Eight<T> k[kTogether][kBlocks];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const uint16_t* from = line(first + i) + 8 * t;
+      const T* from = line(first + i) + 8 * t;
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) k[i][b] = *reinterpret_cast<const uint4*>(from + 32 * b);
+      for (int b = 0; b < kBlocks; ++b) k[i][b] = *reinterpret_cast<const Eight<T>*>(from + 32 * b);
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i)
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        mma_bf16(score[first + i], q(b, 0).word, k[i][b].x, k[i][b].y);
-        mma_bf16(score[first + i], q(b, 1).word, k[i][b].z, k[i][b].w);
+        const uint4& words = as_bf16(k[i][b]);
+        mma_bf16(score[first + i], q(b, 0).word, words.x, words.y);
+        mma_bf16(score[first + i], q(b, 1).word, words.z, words.w);
       }
+  }
+}
+
+// Scores of codes to scores of keys. `own`: the scale of this lane's key, base + lane; that of any
+// key where there is none.
+__device__ __forceinline__ void scale_scores(float own, int t, float (&score)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float scale = __shfl_sync(kAllLanes, own, 8 * t + 2 * i + e);
+      score[i][e] = score[i][e] * scale;
+      score[i][2 + e] = score[i][2 + e] * scale;
+    }
+}
+
+// Probabilities to what the codes of their values are multiplied with. What is not seen has no
+// part, whatever its scale is. `own`: as above, of the value.
+__device__ __forceinline__ void scale_probabilities(float own, int t, uint32_t (&p)[2][4]) {
+  const auto scaled = [](float x, float scale) { return x == 0.0f ? 0.0f : x * scale; };
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float first = __shfl_sync(kAllLanes, own, 8 * t + 2 * i),
+                second = __shfl_sync(kAllLanes, own, 8 * t + 2 * i + 1);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      uint32_t& pair = p[i / 2][i % 2 * 2 + h];
+      pair = pack_bf16(scaled(low_bf16(pair), first), scaled(high_bf16(pair), second));
+    }
   }
 }
 
@@ -200,8 +242,10 @@ void of_stride(int head_stride, const F& run) {
   }
 }
 
-// Parts of attend_bf16().
+// Parts of attend_bf16() and attend_bytes(), and of what prepares them.
+void prepare_bytes();
 void attend_prompt_rows(const AttentionArguments& a, cudaStream_t stream);
+void attend_prompt_rows_of_bytes(const AttentionArguments& a, cudaStream_t stream);
 void merge_partial_results(const AttentionArguments& a, cudaStream_t stream);
 
 }  // namespace evalrun::engine::cuda

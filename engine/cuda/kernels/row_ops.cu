@@ -305,9 +305,79 @@ __global__ void row_step(RowStepJob job) {
 // and d + half, which are rotated together.
 constexpr int kRotateThreads = 64, kRotatePairs = 2;
 static_assert(2 * kRotateThreads * kRotatePairs >= 256, "the largest head");
+
+// The largest of all threads' words. Of magnitudes: as numbers, with what is none above them.
+__device__ __forceinline__ uint32_t largest_word(uint32_t word, uint32_t* of_warps) {
+  static_assert(kRotateThreads == 2 * kWarp);
+#pragma unroll
+  for (int s = kWarp / 2; s > 0; s /= 2) {
+    const uint32_t other = __shfl_xor_sync(kAllLanes, word, s);
+    word = word > other ? word : other;
+  }
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = word;
+  __syncthreads();
+  return of_warps[0] > of_warps[1] ? of_warps[0] : of_warps[1];
+}
+
+// cpu::round_to_bytes(), dimension by dimension.
+struct ByteSteps {
+  float scale;
+  float inverse;  // 0: all codes are 0
+};
+// Of a head whose largest magnitude has these bits.
+__device__ __forceinline__ ByteSteps byte_steps(uint32_t most) {
+  if (most >= 0x7f800000u) return {bits_to_float(0x7fc00000u), 0.0f};  // not finite
+  const float largest = bits_to_float(most);
+  if (largest < 1e-30f) return {0.0f, 0.0f};
+  return {largest / 127.0f, 127.0f / largest};
+}
+__device__ __forceinline__ unsigned char byte_code(float x, const ByteSteps& steps) {
+  const int code = steps.inverse == 0.0f ? 0 : static_cast<int>(rintf(x * steps.inverse));
+  return static_cast<unsigned char>(code + 128);
+}
+
+// A head of bytes in a layer's keys or values.
+struct ByteHead {
+  void* base;
+  int head, capacity, position, stride;
+  bool by_dimension;  // values of the cache
+};
+// To there, from dimensions d and d + half of every thread; zeros where it has none.
+__device__ __forceinline__ void store_bytes(const ByteHead& to, int half,
+                                            const float (&front)[kRotatePairs],
+                                            const float (&back)[kRotatePairs], uint32_t* of_warps) {
+  uint32_t most = 0;
+  const auto look_at = [&](float value) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;
+    most = most > magnitude ? most : magnitude;
+  };
+#pragma unroll
+  for (int u = 0; u < kRotatePairs; ++u) look_at(front[u]), look_at(back[u]);
+  most = largest_word(most, of_warps);
+  const ByteSteps steps = byte_steps(most);
+  const auto head = static_cast<size_t>(to.head), capacity = static_cast<size_t>(to.capacity),
+             position = static_cast<size_t>(to.position), stride = static_cast<size_t>(to.stride);
+  auto* base = static_cast<unsigned char*>(to.base);
+  unsigned char* codes = base + head * capacity * kv_line_bytes(KvType::kBytes, to.stride) +
+                         (to.by_dimension ? position : position * stride);
+  const auto put = [&](int d, float value) {
+    codes[static_cast<size_t>(d) * (to.by_dimension ? capacity : 1)] = byte_code(value, steps);
+  };
+#pragma unroll
+  for (int u = 0; u < kRotatePairs; ++u)
+    if (const int d = static_cast<int>(threadIdx.x) + u * kRotateThreads; d < half)
+      put(d, front[u]), put(d + half, back[u]);
+  if (threadIdx.x == 0)
+    *reinterpret_cast<float*>(base + byte_scale_at(head, capacity, position, to.stride)) =
+        steps.scale;
+}
+
+// kBytes: of keys and values.
+template <bool kBytes>
 __global__ void __launch_bounds__(kRotateThreads) rotate(RotateJob job) {
   wait_for_previous();
-  auto* x = reinterpret_cast<float*>(evalrun_shared_memory());  // [head_dim], then 16 lanes
+  // [head_dim], then 16 lanes, then a word of each warp.
+  auto* x = reinterpret_cast<float*>(evalrun_shared_memory());
   const int i = static_cast<int>(blockIdx.x), which = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
   const int hd = job.head_dim, half = hd / 2;
@@ -355,6 +425,20 @@ __global__ void __launch_bounds__(kRotateThreads) rotate(RotateJob job) {
   const int stride = job.bf16 ? job.head_stride : hd;
   const int position = job.direct ? row_position : kept + i;
   const int of_head = (job.direct ? row_sequence * job.kv_heads : 0) + head;
+  if constexpr (kBytes)
+    if (!is_q) {
+      if (!is_v) {
+#pragma unroll
+        for (int u = 0; u < kRotatePairs; ++u) {
+          const float front = a[u];
+          a[u] = front * c[u] - b[u] * s[u];
+          b[u] = b[u] * c[u] + front * s[u];
+        }
+      }
+      return store_bytes(
+          {is_v ? kv.v : kv.k, of_head, kv.capacity, position, stride, is_v && job.direct}, half, a,
+          b, reinterpret_cast<uint32_t*>(x + hd + cpu::kLanes));
+    }
   const bool by_dimension = is_v && job.direct && job.bf16;
   void* to = is_q ? job.q : is_v ? kv.v : kv.k;
   const auto place = [&](int d) {
@@ -377,6 +461,18 @@ __global__ void __launch_bounds__(kRotateThreads) rotate(RotateJob job) {
       store_input(to, place(d), 0.0f, job.bf16);
 }
 
+// Values of T from one row to a position; in the cache they may lie by dimension.
+template <typename T>
+__device__ __forceinline__ void copy_head(const CommitJob& job, size_t from_line, size_t to_line,
+                                          size_t to_value, size_t value_step) {
+  for (int i = static_cast<int>(threadIdx.x); i < job.head_dim; i += static_cast<int>(blockDim.x)) {
+    const auto d = static_cast<size_t>(i);
+    static_cast<T*>(job.cache.k)[to_line + d] = static_cast<const T*>(job.step.k)[from_line + d];
+    static_cast<T*>(job.cache.v)[to_value + d * value_step] =
+        static_cast<const T*>(job.step.v)[from_line + d];
+  }
+}
+
 __global__ void commit(CommitJob job) {
   wait_for_previous();
   const CommitRow& r = job.rows[blockIdx.x];
@@ -385,25 +481,30 @@ __global__ void commit(CommitJob job) {
   const auto head = static_cast<size_t>(blockIdx.y), layer = static_cast<size_t>(blockIdx.z),
              heads = static_cast<size_t>(job.kv_heads),
              stride = static_cast<size_t>(job.head_stride),
+             rows = static_cast<size_t>(job.step.capacity),
              capacity = static_cast<size_t>(job.cache.capacity);
   const size_t from_head = layer * heads + head;
   const size_t to_head = (layer * static_cast<size_t>(job.n_sequences) + sequence) * heads + head;
-  const size_t from_line = (from_head * static_cast<size_t>(job.step.capacity) + row) * stride;
-  const size_t to_line = (to_head * capacity + position) * stride;
-  for (int i = static_cast<int>(threadIdx.x); i < job.head_dim; i += static_cast<int>(blockDim.x)) {
-    const auto d = static_cast<size_t>(i);
-    if (job.bf16) {
-      static_cast<uint16_t*>(job.cache.k)[to_line + d] =
-          static_cast<const uint16_t*>(job.step.k)[from_line + d];
-      static_cast<uint16_t*>(job.cache.v)[(to_head * stride + d) * capacity + position] =
-          static_cast<const uint16_t*>(job.step.v)[from_line + d];
-    } else {
-      static_cast<float*>(job.cache.k)[to_line + d] =
-          static_cast<const float*>(job.step.k)[from_line + d];
-      static_cast<float*>(job.cache.v)[to_line + d] =
-          static_cast<const float*>(job.step.v)[from_line + d];
-    }
+  if (job.type == KvType::kBytes) {
+    const size_t line = kv_line_bytes(KvType::kBytes, job.head_stride);
+    const size_t from = from_head * rows * line, to = to_head * capacity * line;
+    copy_head<unsigned char>(job, from + row * stride, to + position * stride, to + position,
+                             capacity);
+    if (threadIdx.x > 1) return;
+    const bool is_v = threadIdx.x == 1;
+    auto* scale_to = static_cast<unsigned char*>(is_v ? job.cache.v : job.cache.k) +
+                     byte_scale_at(to_head, capacity, position, job.head_stride);
+    const auto* scale_from = static_cast<const unsigned char*>(is_v ? job.step.v : job.step.k) +
+                             byte_scale_at(from_head, rows, row, job.head_stride);
+    *reinterpret_cast<float*>(scale_to) = *reinterpret_cast<const float*>(scale_from);
+    return;
   }
+  const size_t from_line = (from_head * rows + row) * stride;
+  const size_t to_line = (to_head * capacity + position) * stride;
+  if (job.type == KvType::kBf16)
+    copy_head<uint16_t>(job, from_line, to_line, to_head * stride * capacity + position, capacity);
+  else
+    copy_head<float>(job, from_line, to_line, to_line, 1);
 }
 
 dim3 per_row(int n) { return dim3(static_cast<unsigned>(n)); }
@@ -454,8 +555,11 @@ void step_rows(const RowStepJob& job, int n, cudaStream_t stream) {
 void rotate_rows(const RotateJob& job, int n, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(job.heads + 2 * job.kv_heads);
   check_argument(job.head_dim % 2 == 0 && job.head_dim <= 256, "a head of pairs of dimensions");
-  launch("rotate", rotate, dim3(static_cast<unsigned>(n), heads), kRotateThreads,
-         static_cast<size_t>(job.head_dim + cpu::kLanes) * sizeof(float), stream, job);
+  const bool bytes = job.type == KvType::kBytes;
+  launch("rotate", bytes ? rotate<true> : rotate<false>, dim3(static_cast<unsigned>(n), heads),
+         kRotateThreads,
+         static_cast<size_t>(job.head_dim + cpu::kLanes + (bytes ? 2 : 0)) * sizeof(float), stream,
+         job);
 }
 void commit_rows(const CommitJob& job, int n, int layers, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(job.kv_heads),

@@ -98,7 +98,8 @@ struct RotateJob {
   void* q = nullptr;  // as AttentionArguments::q
   KeyValues cache, step;
   bool direct = false;  // keys and values to the cache, else to the rows of the request
-  bool bf16 = true;
+  bool bf16 = true;     // queries
+  KvType type = KvType::kBf16;
 };
 void rotate_rows(const RotateJob& job, int n, cudaStream_t stream);
 
@@ -109,7 +110,7 @@ struct CommitJob {
   int n_sequences = 1;
   KeyValues step, cache;
   int kv_heads = 0, head_dim = 0, head_stride = 0;
-  bool bf16 = true;
+  KvType type = KvType::kBf16;
 };
 void commit_rows(const CommitJob& job, int n, int layers, cudaStream_t stream);
 
