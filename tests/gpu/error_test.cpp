@@ -92,7 +92,7 @@ TEST(CudaErrors, RowsAreNotFreedWhileTheyAreCopied) {
   const Queue queue(false);
   const ModelConfig c = small_config();
   const int failures = fail_each_call([&] {
-    KvMemory kv(c, 1, 64, true, head_stride_for(c.head_dim));
+    KvMemory kv(c, 1, 64, KvType::kBf16, head_stride_for(c.head_dim));
     (void)kv.room_for_rows(10, false, queue.stream());
     (void)kv.room_for_rows(100, true, queue.stream());
   });
