@@ -130,7 +130,8 @@ void history(benchmark::State& state, const Case& of) {
     state.counters["tau"] = tokens / static_cast<double>(steps);
     state.counters["start_us"] = start_us;
     state.counters["MB"] = (allocated_bytes() - before - of_walk) / 1e6;
-    state.counters["most_MB"] = kept.grown.most(1, static_cast<int>(n + kTurn)) / 1e6;
+    state.counters["most_MB"] =
+        kept.grown.most(1, static_cast<int>(of.where == Where::kKept ? kTurn : n + kTurn)) / 1e6;
   }
 }
 
