@@ -551,6 +551,23 @@ TEST(HopperProducts, HaveTheBitsOfThePortableKernels) {
     }
 }
 
+// Two warpgroups of a ring that has room for five stages, some of them several rounds ahead of
+// copies that came late: neither takes the other's stage for its own.
+TEST(HopperProducts, WarpgroupsWaitForTheirOwnStages) {
+  if (!has_path(ProductPath::kHopper)) GTEST_SKIP() << "not compute capability 9.0";
+  constexpr int kIn = 4096, kOut = 9 * 64, kRows = 16;
+  const WeightMatrix w = random_matrix(WeightStorage::kBf16, kOut, kIn, 31);
+  const Product product(w);
+  const auto x = random_floats(kRows * kIn, 19);
+  const auto by = [&](ProductPath path) {
+    const OnPath on(path);
+    return product(x, kRows, {.outputs = kOut});
+  };
+  const auto portable = by(ProductPath::kPortable);
+  for (int i = 0; i < 3; ++i)  // of the emulated device each in another order
+    ASSERT_TRUE(same_bits(portable, by(ProductPath::kHopper)));
+}
+
 // A ring of every size that a shape may get, and inputs so long that fewer rows have room.
 TEST(HopperProducts, FitAThreadBlockWhateverTheShape) {
   const OnPath path(ProductPath::kHopper);
@@ -571,6 +588,7 @@ TEST(HopperProducts, FitAThreadBlockWhateverTheShape) {
           EXPECT_LE(g.shared_bytes, size_t{227} << 10);
           EXPECT_GE(g.stages, 1);
           EXPECT_TRUE(g.groups == 1 || g.groups == 2);
+          EXPECT_EQ(g.stages % g.groups, 0);
           EXPECT_EQ(g.workspace_bytes + g.counter_bytes, 0u);
         }
   // Llama-2-7B: all rows of a step at once, enough under way.

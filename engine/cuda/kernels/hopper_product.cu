@@ -55,19 +55,23 @@ struct HopperShape {
 
 #if EVALRUN_HOPPER_CODE
 // The order in which stages come through the ring: groups of outputs that are multiplied at once
-// take turns, stage by stage.
+// take turns, stage by stage. Each has every at_once-th stage of the ring for itself: one that
+// waited for a stage which the other had the round before could take that round for its own, as a
+// barrier's parity tells two rounds apart and no more.
 struct StageOrder {
   int groups, at_once, next_groups;  // all; at once; from the first of these to the next first
-  int n_stages, stages;              // of a group; of the ring
+  int n_stages, stages;              // of a group; of the ring, a multiple of at_once
   int base;                          // first of the groups at once
   int stage_of_group = 0, member = 0;
-  int stage = 0;        // of the ring
+  int first = 0;        // stage of the ring that member 0 has
   unsigned parity = 0;  // of its round
   __device__ __forceinline__ bool more() const { return n_stages > 0 && base < groups; }
+  __device__ __forceinline__ int stage() const { return first + member; }
   __device__ __forceinline__ void next() {
-    if (++stage == stages) stage = 0, parity ^= 1u;
     if (++member < at_once && base + member < groups) return;
     member = 0;
+    first += at_once;
+    if (first == stages) first = 0, parity ^= 1u;
     if (++stage_of_group < n_stages) return;
     stage_of_group = 0, base += next_groups;
   }
@@ -309,14 +313,14 @@ __global__ void __launch_bounds__(threads_of(kMostGroups), 1)
   const auto blocks_of = [&](int s) { return min(room, blocks - s * room); };
   StageOrder order = {groups, mine_at_once, next_groups, n_stages, stages, first_group};
   const auto copy = [&] {
+    const int stage = order.stage();
     copy_stage<S>(w, order.base + order.member, mine.first + order.stage_of_group * room,
-                  blocks_of(order.stage_of_group), stage_at(order.stage), room, full + order.stage,
-                  lane);
+                  blocks_of(order.stage_of_group), stage_at(stage), room, full + stage, lane);
     order.next();
   };
   // The first stages are asked for before the kernel before has ended.
   if (warp == copying)
-    for (int s = 0; s < stages && order.more(); ++s) copy();
+    while (order.more() && order.parity == 0) copy();
   wait_for_previous();
   if (warp != copying) {
     bring_inputs<S, NT>(w, x, row, n, mine, inputs, input_sums, warp, copying, lane);
@@ -326,7 +330,7 @@ __global__ void __launch_bounds__(threads_of(kMostGroups), 1)
 
   if (warp == copying) {
     while (order.more()) {
-      wait_mbarrier(empty + order.stage, order.parity ^ 1u);
+      wait_mbarrier(empty + order.stage(), order.parity ^ 1u);
       copy();
     }
   } else {
@@ -340,12 +344,13 @@ __global__ void __launch_bounds__(threads_of(kMostGroups), 1)
 #pragma unroll 1
       for (int s = 0; s < n_stages; ++s) {
         while (order.member != member) order.next();
-        wait_mbarrier(full + order.stage, order.parity);
-        add_stage<S, NT>(acc, stage_at(order.stage), room, blocks_of(s),
+        const int stage = order.stage();
+        wait_mbarrier(full + stage, order.parity);
+        add_stage<S, NT>(acc, stage_at(stage), room, blocks_of(s),
                          inputs + s * room * Shape::kBlockBytes,
                          input_sums + s * room * Shape::kRows, of_group, lane);
         __syncwarp();  // nobody needs this stage any more
-        if (lane == 0) arrive(empty + order.stage);
+        if (lane == 0) arrive(empty + stage);
         order.next();
       }
 
@@ -459,12 +464,13 @@ bool hopper_geometry(WeightStorage storage, int tiles, int blocks, int rows, Pro
   // As many outputs at once as keep all clusters at work.
   if (groups <= clusters) plan = plan_with(1);
   clusters = std::min(clusters, cut(groups, plan.groups));
-  // No more stages than there are things to bring.
+  // No more stages than there are things to bring, and as many for each warpgroup (StageOrder).
   const int uses = cut(of_slice, plan.room) * cut(groups, clusters);
   g.cluster = true;
   g.tile_rows = plan.rows;
   g.groups = plan.groups;
-  g.stages = std::clamp(uses, 1, plan.stages), g.stage_blocks = plan.room;
+  g.stages = cut(std::min(uses, plan.stages - plan.groups + 1), plan.groups) * plan.groups;
+  g.stage_blocks = plan.room;
   g.shared_bytes = static_cast<size_t>(plan.fixed_bytes + g.stages * plan.stage_bytes);
   g.grid_x = static_cast<unsigned>(kSlices * clusters);
   g.grid_y = static_cast<unsigned>(cut(rows, plan.rows));
