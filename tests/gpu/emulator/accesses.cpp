@@ -293,9 +293,8 @@ void access(const void* p, size_t bytes, Kind kind, uint32_t code, bool read_onl
   const Where where = place(p, bytes, kind, code);
   if (where == Where::kFree) return;
   if (traffic::counting())
-    return traffic::record(
-        g_current.thread, code, p, bytes, kind != Kind::kRead,
-        where == Where::kShared ? traffic::Memory::kShared : traffic::Memory::kGlobal);
+    return traffic::record(g_current.thread, code, p, bytes, kind != Kind::kRead,
+                           where == Where::kShared ? traffic::kShared : traffic::kGlobal);
   const bool early = where == Where::kDevice && checker().overlaps && !current().waited;
   if (early && kind != Kind::kRead)
     report("written before the thread waits for the kernel before", p, bytes, kind, code);
@@ -505,9 +504,9 @@ void acquire(int thread, const void* at) {
 
 void begin_bulk_copy(void* shared, const void* global, size_t bytes, const void* code) {
   if (!looked_at()) return;
+  if (traffic::counting()) return traffic::record_bulk_copy(code_of(code), global, bytes);
   access(global, bytes, Kind::kRead, code_of(code));
   access(shared, bytes, Kind::kWrite, code_of(code));
-  if (traffic::counting()) return;
   for_each_granule(shared, bytes, true, [](Granule& g, size_t, size_t) { g.arriving = true; });
 }
 void end_bulk_copy(void* shared, size_t bytes, const void* mbarrier, size_t number) {
@@ -535,9 +534,14 @@ void end_bulk_copy(void* shared, size_t bytes, const void* mbarrier, size_t numb
   });
   raise_clock(c.meetings[mbarrier].arriving, writer, clock + 1);
 }
-void cluster_write(void* p, size_t bytes, const void* code) {
+void cluster_write(void* p, size_t bytes, int rank, const void* code) {
   Checker& c = checker();
-  if (!looked_at() || traffic::counting()) return;  // other banks than the thread's own
+  if (!looked_at()) return;
+  if (traffic::counting())
+    return traffic::record(g_current.thread, code_of(code), p, bytes, true,
+                           within(c.shared, p, bytes)
+                               ? traffic::kShared
+                               : traffic::kCluster + static_cast<uint32_t>(rank));
   if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
     report("misaligned", p, bytes, Kind::kWrite, code_of(code));
   const Range mine = std::exchange(c.shared, c.all_shared);

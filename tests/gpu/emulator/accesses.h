@@ -90,7 +90,8 @@ void acquire(int thread, const void* at);
 void begin_bulk_copy(void* shared, const void* global, size_t bytes, const void* code);
 // `number`: of the mbarrier among the cluster's, which counts as the thread that writes.
 void end_bulk_copy(void* shared, size_t bytes, const void* mbarrier, size_t number);
-void cluster_write(void* p, size_t bytes, const void* code);  // st.shared::cluster
+// st.shared::cluster, to the block of this rank.
+void cluster_write(void* p, size_t bytes, int rank, const void* code);
 // By the asynchronous proxy for the thread that runs. What anyone wrote must have been handed over
 // before (fence.proxy.async).
 void async_read(const void* p, size_t bytes, const void* code);

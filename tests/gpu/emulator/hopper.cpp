@@ -276,7 +276,7 @@ void cluster_store(void* to, const void* value, size_t bytes) {
   const int rank = owner_of(to, bytes);
   if (rank < 0) fail("a store to what is no shared memory of the cluster");
   if (has_ended(rank)) fail("shared memory of a thread block that has ended");
-  accesses::cluster_write(to, bytes, __builtin_return_address(0));
+  accesses::cluster_write(to, bytes, rank, __builtin_return_address(0));
   std::memcpy(to, value, bytes);
 }
 void cluster_arrive() {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <bitset>
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -16,9 +17,11 @@ namespace {
 
 constexpr size_t kLanes = 32, kBanks = 32;
 constexpr uintptr_t kSector = 32, kWord = 4, kPageSectors = 128;
+constexpr uintptr_t kPageWords = kPageSectors * kSector / kWord;
+constexpr uint64_t kMemories = 16;  // in the key of a site: whose memory it asks
 
 struct Request {
-  Memory memory = Memory::kGlobal;
+  uint32_t memory = kGlobal;
   uint32_t lanes = 0;  // that asked
   size_t bytes = 0;    // each
   std::array<uintptr_t, kLanes> at;
@@ -28,25 +31,61 @@ struct Site {
   std::vector<Request> requests;
 };
 struct Page {
-  std::bitset<kPageSectors> read, written;
+  std::bitset<kPageSectors> read, written, again;
+  std::bitset<kPageWords> words_written;
 };
 
 struct Counter {
   bool on = false;
   Counts counts;
-  std::vector<std::unordered_map<uint32_t, Site>> warps;
+  std::vector<std::unordered_map<uint64_t, Site>> warps;
   std::unordered_map<uintptr_t, Page> pages;  // of the launch
+  std::set<const unsigned char*> written;     // allocations, of the step
 
   void finish_pages() {
     for (const auto& [number, page] : pages) {
       counts.read += page.read.count() * kSector;
       counts.written += page.written.count() * kSector;
+      counts.again += page.again.count() * kSector;
+      for_sectors(number, page.written, [&](const accesses::Range& r) { written.insert(r.begin); });
     }
+    for (const auto& [number, page] : pages)
+      for_sectors(number, page.read, [&](const accesses::Range& r) {
+        counts.lasting += written.contains(r.begin) ? 0 : kSector;
+      });
     pages.clear();
   }
-  void finish(const Request& r, uint32_t key) {
+  // visit(allocation) for each sector of a page that is set.
+  template <typename Visit>
+  void for_sectors(uintptr_t number, const std::bitset<kPageSectors>& set, const Visit& visit) {
+    if (set.none()) return;
+    for (size_t s = 0; s < kPageSectors; ++s) {
+      if (!set[s]) continue;
+      const auto* at =
+          reinterpret_cast<const unsigned char*>((number * kPageSectors + s) * kSector);
+      if (at < last.begin || at >= last.begin + last.bytes) last = accesses::device_block(at);
+      visit(last);
+    }
+  }
+  void touch(uintptr_t at, size_t bytes, bool write) {
+    for (uintptr_t s = at / kSector; s <= (at + bytes - 1) / kSector; ++s) {
+      Page& page = pages[s / kPageSectors];
+      (write ? page.written : page.read).set(s % kPageSectors);
+    }
+    for (uintptr_t w = at / kWord; w <= (at + bytes - 1) / kWord; ++w) {
+      Page& page = pages[w / kPageWords];
+      if (write)
+        page.words_written.set(w % kPageWords);
+      else if (page.words_written[w % kPageWords])
+        page.again.set(w % kPageWords * kWord / kSector);
+    }
+  }
+  void finish(const Request& r, uint64_t key) {
     const Counts before = counts;
-    r.memory == Memory::kShared ? finish_shared(r) : finish_global(r);
+    r.memory == kGlobal ? finish_global(r) : finish_shared(r);
+    add_to_line(key, before);
+  }
+  void add_to_line(uint64_t key, const Counts& before) {
     OfLine& line = lines[key];
     line.asked += counts.sectors - before.sectors + counts.wavefronts - before.wavefronts;
     line.least += counts.sectors_least - before.sectors_least + counts.wavefronts_least -
@@ -76,6 +115,8 @@ struct Counter {
       for (size_t i = 0; i < n; ++i) most = std::max(most, ++of_bank[places[i] % kBanks]);
       counts.wavefronts += most;
       counts.wavefronts_least += (n + kBanks - 1) / kBanks;
+      counts.shared += n * kWord;
+      counts.cluster += r.memory >= kCluster ? n * kWord : 0;
     }
   }
   size_t different_bytes(const Request& r) {
@@ -103,7 +144,8 @@ struct Counter {
   struct OfLine {
     uint64_t asked = 0, least = 0;
   };
-  std::unordered_map<uint32_t, OfLine> lines;  // by the key of a site
+  std::unordered_map<uint64_t, OfLine> lines;  // by the key of a site
+  accesses::Range last;                        // allocation that was looked up
 };
 Counter& counter() {
   static auto* c = new Counter;
@@ -113,11 +155,11 @@ Counter& counter() {
 }  // namespace
 
 void Counts::operator+=(const Counts& more) {
-  requests += more.requests, asked += more.asked, sectors += more.sectors;
-  sectors_least += more.sectors_least, read += more.read, written += more.written;
-  wavefronts += more.wavefronts, wavefronts_least += more.wavefronts_least;
+  for (const auto figure : kFigures) this->*figure += more.*figure;
 }
 
+void new_step() { counter().written.clear(); }
+void count_as_written(const void* p) { counter().written.insert(accesses::device_block(p).begin); }
 void start() { counter().on = true, counter().counts = {}; }
 Counts stop() {
   Counter& c = counter();
@@ -127,12 +169,12 @@ Counts stop() {
 }
 
 namespace {
-std::vector<Line> lines_of(Memory memory, size_t most) {
+std::vector<Line> lines_of(bool global, size_t most) {
   // One line is many places in code: unrolled, and of several instances.
   std::map<std::string, Line> by_line;
   for (const auto& [key, line] : counter().lines) {
-    if ((key % 2 != 0) != (memory == Memory::kShared) || line.asked == line.least) continue;
-    const std::string code = accesses::source_line(key / 2);
+    if ((key % kMemories == kGlobal) != global || line.asked == line.least) continue;
+    const std::string code = accesses::source_line(static_cast<uint32_t>(key / kMemories));
     Line& sum = by_line[code];
     sum.code = code, sum.asked += line.asked, sum.least += line.least;
   }
@@ -144,25 +186,22 @@ std::vector<Line> lines_of(Memory memory, size_t most) {
   return lines;
 }
 }  // namespace
-std::vector<Line> lines_of_sectors(size_t most) { return lines_of(Memory::kGlobal, most); }
-std::vector<Line> lines_of_wavefronts(size_t most) { return lines_of(Memory::kShared, most); }
+std::vector<Line> lines_of_sectors(size_t most) { return lines_of(true, most); }
+std::vector<Line> lines_of_wavefronts(size_t most) { return lines_of(false, most); }
 
 bool counting() { return counter().on; }
 void begin_grid(size_t threads) {
   Counter& c = counter();
   c.finish_pages();
+  c.last = {};  // may have been freed since
   c.warps.resize((threads + kLanes - 1) / kLanes);
 }
-void record(int thread, uint32_t code, const void* p, size_t bytes, bool write, Memory memory) {
+void record(int thread, uint32_t code, const void* p, size_t bytes, bool write, uint32_t memory) {
   Counter& c = counter();
   const auto at = reinterpret_cast<uintptr_t>(p);
-  if (memory == Memory::kGlobal)
-    for (uintptr_t s = at / kSector; s <= (at + bytes - 1) / kSector; ++s) {
-      Page& page = c.pages[s / kPageSectors];
-      (write ? page.written : page.read).set(s % kPageSectors);
-    }
-  // Shared and global accesses of one line are two requests.
-  const uint32_t key = code * 2 + (memory == Memory::kShared ? 1 : 0);
+  if (memory == kGlobal) c.touch(at, bytes, write);
+  // Accesses of one line to two memories are two requests.
+  const uint64_t key = code * kMemories + memory;
   Site& site = c.warps[static_cast<size_t>(thread) / kLanes][key];
   const uint32_t time = site.times[static_cast<size_t>(thread) % kLanes]++;
   if (time >= site.requests.size()) site.requests.resize(time + 1);
@@ -171,6 +210,20 @@ void record(int thread, uint32_t code, const void* p, size_t bytes, bool write, 
   const size_t lane = static_cast<size_t>(thread) % kLanes;
   r.lanes |= 1u << lane;
   r.at[lane] = at;
+}
+void record_bulk_copy(uint32_t code, const void* from, size_t bytes) {
+  constexpr size_t kTurn = kBanks * kWord;
+  Counter& c = counter();
+  const auto at = reinterpret_cast<uintptr_t>(from);
+  c.touch(at, bytes, false);
+  const Counts before = c.counts;
+  ++c.counts.requests;
+  c.counts.asked += bytes, c.counts.bulk += bytes, c.counts.shared += bytes;
+  c.counts.sectors += (at + bytes - 1) / kSector - at / kSector + 1;
+  c.counts.sectors_least += (bytes + kSector - 1) / kSector;
+  c.counts.wavefronts += (bytes + kTurn - 1) / kTurn;
+  c.counts.wavefronts_least += (bytes + kTurn - 1) / kTurn;
+  c.add_to_line(code * kMemories + kGlobal, before);
 }
 void lanes_meet(int warp) {
   Counter& c = counter();

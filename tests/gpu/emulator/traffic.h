@@ -5,8 +5,9 @@
 // Accesses of a warp's lanes by the same line of code, the same time since lanes last met, are one
 // request. That is what hardware does where lanes do not part ways. A structure is one request,
 // too, which nvcc may split; atomics count as writes, those on one word as one turn. A bulk copy is
-// an access of the lane that asks for it; a wgmma reads its factor once for the warpgroup. Stores
-// to another block's shared memory are not counted.
+// a request by itself, and takes shared memory a turn for each 128 bytes. A wgmma reads its factor
+// once for the warpgroup. A store to another block's shared memory takes that block's banks.
+// Arrivals at barriers are not counted.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,14 +26,29 @@ struct Counts {
   // Bytes of different sectors of the launch: what memory must give and take when caches keep all
   // that is asked for again.
   uint64_t read = 0, written = 0;
-  // Shared memory.
+  // Parts of `read`: of allocations that no kernel has written since new_step(), which weights,
+  // keys and values are; and what the launch itself had written before (partial sums).
+  uint64_t lasting = 0, again = 0;
+  uint64_t bulk = 0;  // bytes that bulk copies brought to shared memory
+  // Shared memory, of the thread's own block or, stores only, of another one of its cluster.
+  uint64_t shared = 0;            // bytes, each once a turn
+  uint64_t cluster = 0;           // of them, to another block
   uint64_t wavefronts = 0;        // turns of the 32 banks
   uint64_t wavefronts_least = 0;  // the same without two lanes at different words of one bank
   void operator+=(const Counts& more);
 };
 
-void start();   // from the next launch on
-Counts stop();  // what was counted since; nothing is from here on
+inline constexpr uint64_t Counts::*kFigures[] = {
+    &Counts::requests,        &Counts::asked,   &Counts::sectors,
+    &Counts::sectors_least,   &Counts::read,    &Counts::written,
+    &Counts::lasting,         &Counts::again,   &Counts::bulk,
+    &Counts::shared,          &Counts::cluster, &Counts::wavefronts,
+    &Counts::wavefronts_least};
+
+void new_step();                       // what was written before is not of it
+void count_as_written(const void* p);  // the allocation, though no kernel of the step has
+void start();                          // from the next launch on
+Counts stop();                         // what was counted since; nothing is from here on
 
 // Lines of code that ask for more than they need, summed over all that was counted: sectors, and
 // turns of the banks. The worst first.
