@@ -26,13 +26,15 @@ namespace evalrun::engine::gpu_report {
 namespace {
 
 constexpr const char* kUsage =
-    R"(usage: gpu_report [--out DIR] [--part N/M] [--model PATH] [--seconds N] [--tiny]
+    R"(usage: gpu_report [--only WHAT] [--out DIR] [--part N/M] [--model PATH] [--seconds N] [--tiny]
        gpu_report --plan
        gpu_report --expected
        gpu_report --once SHAPE
 
-  --out DIR     where gpu-report.md and gpu-report.json go (default: here); with --part
-                gpu-report-NofM
+  --only WHAT   of the report's three parts one: predicted (bits of logits beside those that were
+                predicted), bits (rows of trees beside the row alone), times
+  --out DIR     where gpu-report.md and gpu-report.json go (default: here); with --only and --part
+                gpu-report-WHAT-NofM
   --part N/M    only each M-th shape, from the N-th on
   --model PATH  a real model (GGUF file or Hugging Face folder) as bf16, too
   --seconds N   budget (default 240); what does not fit is listed as not measured
@@ -43,11 +45,14 @@ constexpr const char* kUsage =
                 rows each, kernel by kernel, between cudaProfilerStart and cudaProfilerStop
 )";
 
+constexpr const char *kOnlyPredicted = "predicted", *kOnlyBits = "bits", *kOnlyTimes = "times";
+
 struct Options {
-  std::string out = ".", model;
+  std::string out = ".", model, only;
   int part = 1, parts = 1;
   double seconds = 240;
   bool tiny = false;
+  bool wants(const char* what) const { return only.empty() || only == what; }
 };
 
 int whole_number(const std::string& option, std::string_view text) {
@@ -66,11 +71,15 @@ Options parse(const std::vector<std::string>& arguments) {
       o.tiny = true;
       continue;
     }
-    if (name != "--out" && name != "--part" && name != "--model" && name != "--seconds")
+    if (name != "--only" && name != "--out" && name != "--part" && name != "--model" &&
+        name != "--seconds")
       throw base::usage_error(fmt::format("unknown option '{}'", name), kUsage);
     if (i + 1 == arguments.size())
       throw base::usage_error(fmt::format("{} needs a value", name), kUsage);
     const std::string& value = arguments[++i];
+    if (name == "--only" && value != kOnlyPredicted && value != kOnlyBits && value != kOnlyTimes)
+      throw base::usage_error(fmt::format("--only: there is no part '{}'", value), kUsage);
+    if (name == "--only") o.only = value;
     if (name == "--out") o.out = value;
     if (name == "--model") o.model = value;
     if (name == "--seconds") o.seconds = whole_number(name, value);
@@ -163,36 +172,44 @@ void add_expected(Json& result, const Model& model, const GpuFacts& gpu) {
   }
 }
 
+// What times are measured with and held against.
+struct Bench {
+  Copies copies;
+  DensePeak peak;
+  GpuFacts gpu;
+  Bench(const cuda::Device& d, bool tiny)
+      : copies(tiny ? size_t{1} << 20 : size_t{1} << 30, tiny ? 0 : 0.3),
+        peak(dense_peak(tiny ? 64 : 8192)),
+        gpu(facts(d, copies, peak)) {}
+  void describe_in(Json& report) const {
+    report["copy"] = {{"bytes", copies.bytes()}, {"bytes_per_s", copies.bytes_per_second()}};
+    report["read"] = {{"bytes", copies.bytes()}, {"bytes_per_s", copies.read_bytes_per_second()}};
+    report["empty_span_us"] = empty_span_us(copies);
+    report["dense_peak"] = {{"n", peak.n}, {"flops_per_s", peak.flops_per_second}};
+    report["expected_for"] = {
+        {"multiprocessors", gpu.multiprocessors}, {"ghz", gpu.ghz}, {"overlap", gpu.overlaps}};
+  }
+};
+
 class Report {
  public:
   Report(Options options, const cuda::DeviceList& list)
       : o_(std::move(options)),
         device_(list.devices.front()),
         work_(workload(o_.tiny)),
-        deadline_(o_.seconds),
-        copies_(o_.tiny ? size_t{1} << 20 : size_t{1} << 30, o_.tiny ? 0 : 0.3),
-        peak_(dense_peak(o_.tiny ? 64 : 8192)),
-        gpu_(facts(device_, copies_, peak_)) {
-    json_ = {
-        {"date", utc_now()},
-        {"commit", EVALRUN_COMMIT},
-        {"part", fmt::format("{}/{}", o_.part, o_.parts)},
-        {"seconds", 0.0},
-        {"device", describe(device_, list)},
-        {"copy", {{"bytes", copies_.bytes()}, {"bytes_per_s", copies_.bytes_per_second()}}},
-        {"read", {{"bytes", copies_.bytes()}, {"bytes_per_s", copies_.read_bytes_per_second()}}},
-        {"empty_span_us", empty_span_us(copies_)},
-        {"dense_peak", {{"n", peak_.n}, {"flops_per_s", peak_.flops_per_second}}},
-        {"expected_for",
-         {{"multiprocessors", gpu_.multiprocessors},
-          {"ghz", gpu_.ghz},
-          {"overlap", gpu_.overlaps}}},
-        {"predicted_bits", Json::object()},
-        {"shapes", Json::array()},
-        {"not_measured", Json::array()}};
+        deadline_(o_.seconds) {
+    json_ = {{"date", utc_now()},
+             {"commit", EVALRUN_COMMIT},
+             {"part", fmt::format("{}/{}", o_.part, o_.parts)},
+             {"only", o_.only},
+             {"seconds", 0.0},
+             {"device", describe(device_, list)},
+             {"predicted_bits", Json::object()},
+             {"shapes", Json::array()},
+             {"not_measured", Json::array()}};
   }
 
-  // True when nothing was found wrong.
+  // True when nothing was found wrong. What says most comes first: whether bits are right.
   bool run() {
     std::shared_ptr<const Model> real;
     if (!o_.model.empty()) {  // first: a path that is wrong shall not be found minutes later
@@ -201,26 +218,30 @@ class Report {
       options.need_tokenizer = options.hash_weights = false;
       real = load_model(o_.model, options);
     }
-    if (o_.part == 1) compare_predictions();
-    const size_t least =
-        std::max<size_t>(o_.tiny ? 0 : size_t{1} << 30,
-                         static_cast<size_t>(cpu::kTimesTheCaches * device_.cache_bytes));
+    if (o_.wants(kOnlyPredicted) && o_.part == 1) compare_predictions();
+    std::vector<Shape> shapes;
     int number = 0;
-    for (const Shape& shape : report_shapes(o_.tiny))
-      if (number++ % o_.parts == o_.part - 1)
-        measure(
-            shape.name,
-            [&] {
-              return shape.bit_layers > 0 ? make_shape_model(shape, 0, 1, shape.bit_layers).model
-                                          : nullptr;
-            },
-            [&] { return make_shape_model(shape, least, 1); });
-    if (real)
-      measure(
-          o_.model, [&] { return real; },
-          [&] {
-            return ShapeModel{real, real->config().n_layers};
-          });
+    for (Shape& shape : report_shapes(o_.tiny))
+      if (number++ % o_.parts == o_.part - 1) shapes.push_back(std::move(shape));
+    if (o_.wants(kOnlyBits)) {
+      for (const Shape& shape : shapes)
+        if (shape.bit_layers == 0)
+          (void)shape_named(shape.name);  // whose rows are not, which is said
+        else
+          compare(shape.name,
+                  [&] { return make_shape_model(shape, 0, 1, shape.bit_layers).model; });
+      if (real) compare(o_.model, [&] { return real; });
+    }
+    if (o_.wants(kOnlyTimes)) {
+      const Bench bench(device_, o_.tiny);
+      bench.describe_in(json_);
+      const size_t least =
+          std::max<size_t>(o_.tiny ? 0 : size_t{1} << 30,
+                           static_cast<size_t>(cpu::kTimesTheCaches * device_.cache_bytes));
+      for (const Shape& shape : shapes)
+        measure(shape.name, bench, [&] { return make_shape_model(shape, least, 1); });
+      if (real) measure(o_.model, bench, [&] { return ShapeModel{real, real->config().n_layers}; });
+    }
     write();
     return good_;
   }
@@ -257,48 +278,66 @@ class Report {
     write();
   }
 
-  // `bits` gives the model whose rows are compared bit by bit, or nullptr; `make` the one that is
-  // timed.
-  template <typename Bits, typename Make>
-  void measure(const std::string& name, const Bits& bits, const Make& make) {
-    std::printf("%6.1f s  %s\n", deadline_.elapsed(), name.c_str());
-    std::fflush(stdout);
+  Json& shape_named(const std::string& name) {
+    for (Json& shape : json_["shapes"])
+      if (shape.at("shape") == name) return shape;
     json_["shapes"].push_back({{"shape", name}});
-    Json& result = json_["shapes"].back();
-    ShapeModel m;
-    const auto try_to = [&](const char* what, const auto& work) {
-      try {
-        deadline_.check();
-        work();
-      } catch (const base::DeviceFault&) {
-        throw;
-      } catch (const OutOfTime& e) {
-        leave_out(name, what, e.what());
-      } catch (const base::Error& e) {  // does not fit this GPU, as a rule
-        leave_out(name, what, e.what());
-        good_ = good_ && e.code() == base::ExitCode::kData;
-      }
-      write();
-    };
-    try_to("bit identity", [&] {
-      const std::shared_ptr<const Model> compared = bits();
-      if (compared == nullptr) return;
-      compare_bits(compared, work_, deadline_, result);
+    return json_["shapes"].back();
+  }
+
+  template <typename Work>
+  void try_to(const std::string& name, const char* what, const Work& work) {
+    try {
+      deadline_.check();
+      work();
+    } catch (const base::DeviceFault&) {
+      throw;
+    } catch (const OutOfTime& e) {
+      leave_out(name, what, e.what());
+    } catch (const base::Error& e) {  // does not fit this GPU, as a rule
+      leave_out(name, what, e.what());
+      good_ = good_ && e.code() == base::ExitCode::kData;
+    }
+    write();
+  }
+
+  // `make` gives the model whose rows are compared, bit by bit.
+  template <typename Make>
+  void compare(const std::string& name, const Make& make) {
+    say_begin(name, kOnlyBits);
+    Json& result = shape_named(name);
+    try_to(name, "bit identity", [&] {
+      compare_bits(make(), work_, deadline_, result);
       const Json& b = result.at("bit_identity");
       good_ = good_ && b.at("equal") == b.at("compared");
+      std::printf("          %d of %d rows equal\n", b.at("equal").get<int>(),
+                  b.at("compared").get<int>());
     });
-    try_to("steps and prefill", [&] {
+  }
+
+  template <typename Make>
+  void measure(const std::string& name, const Bench& bench, const Make& make) {
+    say_begin(name, kOnlyTimes);
+    Json& result = shape_named(name);
+    ShapeModel m;
+    try_to(name, "steps and prefill", [&] {
       m = make();
       result["layers"] = m.model->config().n_layers;
       result["distinct_layers"] = m.distinct_layers;
       result["clocks"]["before"] = clocks(device_);
-      measure_steps(m.model, work_, copies_, deadline_, result);
+      measure_steps(m.model, work_, bench.copies, deadline_, result);
       result["clocks"]["after the steps"] = clocks(device_);
     });
     if (m.model == nullptr) return;
-    try_to("profile", [&] { profile_steps(m.model, work_, copies_, deadline_, result); });
-    add_expected(result, *m.model, gpu_);
+    try_to(name, "profile",
+           [&] { profile_steps(m.model, work_, bench.copies, deadline_, result); });
+    add_expected(result, *m.model, bench.gpu);
     write();
+  }
+
+  void say_begin(const std::string& name, const char* what) const {
+    std::printf("%6.1f s  %s, %s\n", deadline_.elapsed(), name.c_str(), what);
+    std::fflush(stdout);
   }
 
   void leave_out(const std::string& name, const char* what, const char* why) {
@@ -310,8 +349,9 @@ class Report {
   // After each part: what was written stays when the program is stopped.
   void write() {
     json_["seconds"] = deadline_.elapsed();
-    const std::string name =
-        o_.parts == 1 ? "gpu-report" : fmt::format("gpu-report-{}of{}", o_.part, o_.parts);
+    std::string name = "gpu-report";
+    if (!o_.only.empty()) name += "-" + o_.only;
+    if (o_.parts > 1) name += fmt::format("-{}of{}", o_.part, o_.parts);
     for (const auto& [end, text] :
          {std::pair{".json", json_.dump(1) + "\n"}, {".md", markdown(json_)}}) {
       const std::string path = o_.out + "/" + name + end;
@@ -324,9 +364,6 @@ class Report {
   const cuda::Device& device_;
   const Workload work_;
   const Deadline deadline_;
-  const Copies copies_;
-  const DensePeak peak_;
-  const GpuFacts gpu_;
   Json json_;
   bool good_ = true;
 };

@@ -91,9 +91,8 @@ void bit_identity(std::string& out, const Json& s) {
        wide == 0 ? " So `wide_product` in a layer is not covered by this shape." : "");
 }
 
-// `peak` and `events_us`: of the whole report.
-void shape(std::string& out, const Json& s, const Json& peak, double events_us) {
-  line(out, "\n## {}\n", s.at("shape").get<std::string>());
+// Times of one shape. `peak` and `events_us`: of the whole report.
+void shape_times(std::string& out, const Json& s, const Json& peak, double events_us) {
   if (s.contains("layers"))
     line(out, "{} layers, {} of them distinct in memory; {:.2f} GB read a step without a context.",
          s.at("layers").get<int>(), s.at("distinct_layers").get<int>(),
@@ -164,7 +163,6 @@ void shape(std::string& out, const Json& s, const Json& peak, double events_us) 
       line(out, "With attention's running sums instead of partial results: {} ms.",
            with_interval(p.at("at_once_ms")));
   }
-  bit_identity(out, s);
   if (s.contains("profiles"))
     for (const Json& p : s.at("profiles")) profile(out, p, events_us);
 }
@@ -182,6 +180,39 @@ void predicted_bits(std::string& out, const Json& p) {
     if (c.contains("why_not"))
       line(out, "- {}: not compared: {}", name, c.at("why_not").get<std::string>());
   }
+}
+
+void bandwidths(std::string& out, const Json& report) {
+  line(out,
+       "\nCopy bandwidth: **{:.1f} GB/s** (copy of {:.2f} GiB from device to device, bytes read "
+       "and written, best of 10).",
+       number(report.at("copy"), "bytes_per_s") / 1e9, number(report.at("copy"), "bytes") / 0x1p30);
+  line(out, "Read bandwidth: **{:.1f} GB/s** (the same bytes read once, best of 10).",
+       number(report.at("read"), "bytes_per_s") / 1e9);
+  const Json& peak = report.at("dense_peak");
+  if (number(peak, "flops_per_s") > 0)
+    line(out, "Dense bf16 peak: **{:.0f} TFLOP/s** (cuBLAS, {} x {} x {}, best of 10).",
+         number(peak, "flops_per_s") / 1e12, peak.at("n").get<int>(), peak.at("n").get<int>(),
+         peak.at("n").get<int>());
+  else
+    line(out, "Dense bf16 peak: not measured, there is no cuBLAS.");
+}
+
+void how_timed(std::string& out, const Json& report) {
+  line(
+      out,
+      "\nWall time: what a caller of a forward waits, as a graph. Device time: that graph alone, "
+      "its copies from and to the host included, after reads that empty the caches. Host: "
+      "wall less device (whose caches were emptied, so it is low where a model fits the L2). "
+      "Medians with the 95 % interval of the median. Floor: bytes of weights "
+      "and of the context's keys and values / copy bandwidth; its share is of the device time. "
+      "T(n)/T(1) is the cost curve a method with n rows a step pays. Times by kernel: launch by "
+      "launch after reads that hide the host, each with the two events around it: {:.1f} us of "
+      "every launch are theirs. Expected: what a model of bytes, instructions and round trips says "
+      "of {} multiprocessors at {:.2f} GHz, the read bandwidth and the dense peak above "
+      "(tests/gpu/report/expected_times.h): a prediction, not a goal.",
+      number(report, "empty_span_us"), report.at("expected_for").at("multiprocessors").get<int>(),
+      number(report.at("expected_for"), "ghz"));
 }
 
 }  // namespace
@@ -206,41 +237,26 @@ std::string predicted_bits_line(const Json& p) {
 }
 
 std::string markdown(const Json& report) {
+  // The parts of one that was made part by part are put together: the device is said once.
+  const std::string only = report.at("only").get<std::string>();
+  const bool timed = report.contains("copy");
   std::string out;
-  line(out, "# GPU report{}\n",
+  line(out, "# GPU report{}{}\n", only.empty() ? "" : ": " + only,
        report.at("part") == "1/1" ? "" : ", part " + report.at("part").get<std::string>());
-  line(out, "{}, commit {}, {:.0f} s.\n", report.at("date").get<std::string>(),
+  line(out, "{}, commit {}, {:.0f} s.", report.at("date").get<std::string>(),
        report.at("commit").get<std::string>(), number(report, "seconds"));
-  device(out, report.at("device"));
-  line(out,
-       "\nCopy bandwidth: **{:.1f} GB/s** (copy of {:.2f} GiB from device to device, bytes read "
-       "and written, best of 10).",
-       number(report.at("copy"), "bytes_per_s") / 1e9, number(report.at("copy"), "bytes") / 0x1p30);
-  line(out, "Read bandwidth: **{:.1f} GB/s** (the same bytes read once, best of 10).",
-       number(report.at("read"), "bytes_per_s") / 1e9);
-  const Json& peak = report.at("dense_peak");
-  if (number(peak, "flops_per_s") > 0)
-    line(out, "Dense bf16 peak: **{:.0f} TFLOP/s** (cuBLAS, {} x {} x {}, best of 10).",
-         number(peak, "flops_per_s") / 1e12, peak.at("n").get<int>(), peak.at("n").get<int>(),
-         peak.at("n").get<int>());
-  else
-    line(out, "Dense bf16 peak: not measured, there is no cuBLAS.");
+  if (only.empty() || timed) {
+    line(out, "");
+    device(out, report.at("device"));
+  }
+  if (timed) bandwidths(out, report);
   predicted_bits(out, report.at("predicted_bits"));
-  line(
-      out,
-      "\nWall time: what a caller of a forward waits, as a graph. Device time: that graph alone, "
-      "its copies from and to the host included, after reads that empty the caches. Host: "
-      "wall less device (whose caches were emptied, so it is low where a model fits the L2). "
-      "Medians with the 95 % interval of the median. Floor: bytes of weights "
-      "and of the context's keys and values / copy bandwidth; its share is of the device time. "
-      "T(n)/T(1) is the cost curve a method with n rows a step pays. Times by kernel: launch by "
-      "launch after reads that hide the host, each with the two events around it: {:.1f} us of "
-      "every launch are theirs. Expected: what a model of bytes, instructions and round trips says "
-      "of {} multiprocessors at {:.2f} GHz, the read bandwidth and the dense peak above "
-      "(tests/gpu/report/expected_times.h): a prediction, not a goal.",
-      number(report, "empty_span_us"), report.at("expected_for").at("multiprocessors").get<int>(),
-      number(report.at("expected_for"), "ghz"));
-  for (const Json& s : report.at("shapes")) shape(out, s, peak, number(report, "empty_span_us"));
+  if (timed) how_timed(out, report);
+  for (const Json& s : report.at("shapes")) {
+    line(out, "\n## {}\n", s.at("shape").get<std::string>());
+    if (timed) shape_times(out, s, report.at("dense_peak"), number(report, "empty_span_us"));
+    if (only != "times") bit_identity(out, s);
+  }
   if (!report.at("not_measured").empty()) {
     line(out, "\n## Not measured\n");
     for (const Json& n : report.at("not_measured"))

@@ -57,6 +57,7 @@ Json report_of(const Json& shapes) {
   return {{"date", "today"},
           {"commit", "none"},
           {"part", "1/1"},
+          {"only", ""},
           {"seconds", 1.0},
           {"device", Json::object()},
           {"copy", {{"bytes", 1 << 20}, {"bytes_per_s", 1e12}}},
@@ -86,6 +87,25 @@ TEST(ReportText, SaysWhatIsCoveredAndWhatIsNot) {
   EXPECT_THAT(text(compared("a", 4160, 0)),
               HasSubstr("`wide_product` in a layer is not covered by this shape"));
   EXPECT_THAT(text({{"shape", "unforeseen"}}), HasSubstr("**Bit identity: not covered.**"));
+}
+
+// tests/gpu/run makes the parts one by one and puts them together.
+TEST(ReportText, PartsHaveWhatTheyWereMadeFor) {
+  Json shape = compared("a", 4160, 8);
+  Json bits = report_of(Json::array({shape}));
+  for (const char* of_times : {"copy", "read", "empty_span_us", "dense_peak", "expected_for"})
+    bits.erase(of_times);
+  bits["device"] = {{"GPU", "a GPU"}};
+  bits["only"] = "bits";
+  EXPECT_THAT(markdown(bits), AllOf(HasSubstr("# GPU report: bits\n"), HasSubstr("4160 of 4160"),
+                                    Not(HasSubstr("bandwidth")), Not(HasSubstr("a GPU"))));
+  Json times = report_of(Json::array({{{"shape", "a"}, {"layers", 2}, {"distinct_layers", 1}}}));
+  times["device"] = {{"GPU", "a GPU"}};
+  times["only"] = "times";
+  EXPECT_THAT(markdown(times),
+              AllOf(HasSubstr("# GPU report: times\n"), HasSubstr("| GPU | a GPU |"),
+                    HasSubstr("Copy bandwidth: **1000.0 GB/s**"), HasSubstr("Read bandwidth"),
+                    HasSubstr("2 layers, 1 of them distinct"), Not(HasSubstr("Bit identity"))));
 }
 
 TEST(ReportText, SaysWhetherBitsAreAsPredicted) {
