@@ -6,7 +6,7 @@ file(REMOVE_RECURSE ${OUT})
 file(MAKE_DIRECTORY ${OUT}/bin ${OUT}/lib)
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs}
      RESOLVED_DEPENDENCIES_VAR libraries UNRESOLVED_DEPENDENCIES_VAR missing
-     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so")
+     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib((anl|c|dl|m|pthread|resolv|rt|util)\\.so|nsl\\.so\\.1$)")
 if(missing)
   message(FATAL_ERROR "libraries not found: ${missing}")
 endif()
