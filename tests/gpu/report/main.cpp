@@ -371,20 +371,17 @@ class Report {
 // Markdown, as in docs/gpu.md.
 void print_plans() {
   std::printf(
-      "| model | weights | + context 4,096 | + 32,768 | + 4 x 4,096 | + 32,768 in bytes | + 4 x "
-      "4,096 "
-      "in bytes |\n|---|--:|--:|--:|--:|--:|--:|\n");
+      "| model | weights | + context 4,096 | + 32,768 | + 4 x 4,096 |\n|---|--:|--:|--:|--:|\n");
   for (const Shape& shape : planned_shapes()) {
-    const auto plan = [&](int tokens, int sequences, const char* kv_dtype = "") {
+    const auto plan = [&](int tokens, int sequences) {
       SessionOptions o;
-      o.max_tokens = tokens, o.n_sequences = sequences, o.kv_dtype = kv_dtype;
+      o.max_tokens = tokens, o.n_sequences = sequences;
       return cuda::plan_memory(shape.config, shape.format, o);
     };
     const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / 0x1p30; };
-    std::printf("| %s | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n", shape.name.c_str(),
+    std::printf("| %s | %.2f | %.2f | %.2f | %.2f |\n", shape.name.c_str(),
                 gib(plan(4096, 1).weights), gib(plan(4096, 1).total()), gib(plan(32768, 1).total()),
-                gib(plan(4096, 4).total()), gib(plan(32768, 1, "int8").total()),
-                gib(plan(4096, 4, "int8").total()));
+                gib(plan(4096, 4).total()));
   }
 }
 
