@@ -331,7 +331,7 @@ int run(const std::vector<std::string>& arguments) {
   emulator::set_device_memory(size_t{16} << 30);
   cuda::prepare_products();
 
-  std::printf("%s, %s\n", c.name.c_str(), arguments[1].c_str());
+  std::printf("%s, %s\n", arguments[0].c_str(), arguments[1].c_str());
   Differences differences;
   const Pool pool(std::max(c.d_ffn, c.d_model));
   for (const Product& p : products_of(c, format, vocabulary))
