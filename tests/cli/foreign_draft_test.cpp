@@ -102,7 +102,7 @@ TEST_F(ForeignDraftModel, OfTheTargetItselfIsAcceptedAlmostAlways) {
     };
     EXPECT_GT(
         std::stod(value("SELECT 1.0 * sum(turn.n_tokens) / sum(turn.n_steps) " + of_run + "'sps'")),
-        vocab == std::string("text") ? 2.0 : 3.5)
+        vocab == std::string("text") ? 2.5 : 3.5)  // of 4; the text's last piece is left out
         << vocab;
     EXPECT_EQ(value("SELECT count(DISTINCT hex(tokens)) " + of_run + "'ar'"), "4");
     EXPECT_EQ(value("SELECT group_concat(DISTINCT hex(tokens)) " + of_run + "'sps'"),
