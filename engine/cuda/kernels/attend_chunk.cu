@@ -19,7 +19,7 @@ template <int D>
 __global__ void __launch_bounds__(kChunkThreads, kChunkBlocks<D>)
     attend_chunk(AttentionArguments a) {
   wait_for_previous();
-  attend_item<D, uint16_t>(a);
+  attend_item_of_block<D, uint16_t>(a);
 }
 
 }  // namespace

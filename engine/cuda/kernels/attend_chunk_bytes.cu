@@ -14,7 +14,7 @@ template <int D>
 __global__ void __launch_bounds__(kChunkThreads, kByteBlocks<D>)
     attend_chunk_bytes(AttentionArguments a) {
   wait_for_previous();
-  attend_item<D, unsigned char>(a);
+  attend_item_of_block<D, unsigned char>(a);
 }
 
 }  // namespace

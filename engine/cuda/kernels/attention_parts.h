@@ -1,5 +1,5 @@
 // What the ways through a context are made of (bfloat16 path): by chunks (chunk_parts.h,
-// merge_chunks.cu) and at once (prompt_parts.h). They must have the same bits, so they share these
+// merge_parts.h) and at once (prompt_parts.h). They must have the same bits, so they share these
 // steps. T is what a cache holds: uint16_t (bfloat16) or unsigned char (bytes, with scales). Each
 // has kernel files of its own.
 //

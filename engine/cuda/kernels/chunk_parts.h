@@ -1,5 +1,6 @@
-// Chunks of keys for tiles of queries: all of a kernel but its name. T is what the cache holds
-// (attention_parts.h). What chunks leave is merged in merge_chunks.cu.
+// Chunks of keys for tiles of queries: all of a kernel but its name, and the phase of all_layers
+// (all_layers.cu). T is what the cache holds (attention_parts.h). What chunks leave is merged in
+// merge_parts.h.
 #pragma once
 #include <algorithm>
 
@@ -230,15 +231,15 @@ struct Shared {
   size_t* place;     // [query] of its partial result
 };
 template <int D>
-__device__ __forceinline__ Shared<D> shared_of() {
+__device__ __forceinline__ Shared<D> shared_of(unsigned char* shared) {
   Shared<D> s;
-  s.values = reinterpret_cast<float*>(evalrun_shared_memory());
+  s.values = reinterpret_cast<float*>(shared);
   s.running = reinterpret_cast<Running*>(s.values + kChunkWarps * kQueries * Shared<D>::kStride);
   s.factors = reinterpret_cast<Factors*>(s.running + kChunkWarps * kQueries);
   s.place = reinterpret_cast<size_t*>(s.factors + kChunkWarps * kQueries);
   return s;
 }
-inline size_t chunk_shared_bytes(int d) {
+EVALRUN_DEVICE constexpr size_t chunk_shared_bytes(int d) {
   return static_cast<size_t>(kChunkWarps) * kQueries *
              (static_cast<size_t>(value_stride(d)) * sizeof(float) + sizeof(Running) +
               sizeof(Factors)) +
@@ -252,8 +253,8 @@ __device__ __forceinline__ bool has_keys(const AttentionItem& item, int base) {
 // Segments in order, to the item's partial result.
 template <int D>
 __device__ __forceinline__ void merge_segments(const AttentionArguments& a,
-                                               const AttentionItem& item, const Shared<D>& s) {
-  const int thread = static_cast<int>(threadIdx.x);
+                                               const AttentionItem& item, const Shared<D>& s,
+                                               int thread) {
   // Factors first, of all segments at once; then every value takes them.
   if (const int w = thread / kQueries, slot = thread % kQueries;
       w < kChunkWarps && slot < item.queries) {
@@ -302,15 +303,14 @@ __device__ __forceinline__ void merge_segments(const AttentionArguments& a,
   }
 }
 
-// A thread block is one item for one key head, a warp one segment of it. Heads first in the grid's
-// order, so that blocks behind the list's end come last.
+// One item for one key head, by kChunkThreads threads that are whole warps, all of which come here:
+// a warp is a segment. `shared`: chunk_shared_bytes(D). Of an item without queries nothing is done
+// but the barriers.
 template <int D, typename T>
-__device__ __forceinline__ void attend_item(const AttentionArguments& a) {
-  const AttentionItem item = a.items[blockIdx.z * gridDim.y + blockIdx.y];
-  if (item.queries == 0) return;
-  const int kv_head = static_cast<int>(blockIdx.x);
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  const Shared<D> s = shared_of<D>();
+__device__ __forceinline__ void attend_item(const AttentionArguments& a, const AttentionItem& item,
+                                            int kv_head, int thread, unsigned char* shared) {
+  const int warp = thread / kWarp, lane = thread % kWarp;
+  const Shared<D> s = shared_of<D>(shared);
   const int base = item.chunk * kChunk + warp * kSegment;
   Running mine[2] = {{kNone, 0}, {kNone, 0}};
   if (has_keys(item, base))
@@ -329,7 +329,17 @@ __device__ __forceinline__ void attend_item(const AttentionArguments& a) {
         static_cast<size_t>(item.slot);
   }
   __syncthreads();
-  merge_segments(a, item, s);
+  merge_segments(a, item, s, thread);
+}
+
+// Of a kernel whose thread block is one item for one key head. Heads first in the grid's order, so
+// that blocks behind the list's end come last.
+template <int D, typename T>
+__device__ __forceinline__ void attend_item_of_block(const AttentionArguments& a) {
+  const AttentionItem item = a.items[blockIdx.z * gridDim.y + blockIdx.y];
+  if (item.queries == 0) return;
+  attend_item<D, T>(a, item, static_cast<int>(blockIdx.x), static_cast<int>(threadIdx.x),
+                    evalrun_shared_memory());
 }
 
 // Items that do not fit the grid's y, which is 65,535 at most, go on in its z.

@@ -14,6 +14,16 @@ namespace evalrun::engine::cuda {
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
+// Pointers that come out of memory, or several of which one is taken, say nothing of the memory
+// they point to; this does.
+template <typename T>
+__device__ __forceinline__ T* in_global(T* p) {
+#if defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(p));
+#endif
+  return p;
+}
+
 EVALRUN_DEVICE inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 EVALRUN_DEVICE inline float bf16_to_float(uint16_t x) {
   return bits_to_float(static_cast<uint32_t>(x) << 16);

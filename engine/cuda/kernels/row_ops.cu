@@ -1,23 +1,14 @@
 #include <limits>
 
 #include "engine/cuda/kernels/row_ops.h"
+#include "engine/cuda/kernels/row_parts.h"
 #include "engine/cuda/kernels/weight_value.h"
 #include "engine/cuda/runtime/check.h"
 
 namespace evalrun::engine::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
-__device__ __forceinline__ void store_input(void* to, size_t at, float value, bool bf16) {
-  if (bf16)
-    static_cast<uint16_t*>(to)[at] = float_to_bf16(value);
-  else
-    static_cast<float*>(to)[at] = value;
-}
-__device__ __forceinline__ size_t row_at(int row, int stride, int column) {
-  return static_cast<size_t>(row) * static_cast<size_t>(stride) + static_cast<size_t>(column);
-}
+constexpr int kThreads = kNormThreads;
 
 constexpr int kEmbedEach = 4;  // columns of a thread
 __global__ void embed(const StepRow* rows, MatrixRef table, const float* embeddings, int width,
@@ -62,23 +53,6 @@ __device__ __forceinline__ float tree_sum(float* lane, int lanes) {
   return lane[0];
 }
 
-// The same sum of 256 lanes in the registers of a warp, every one of which finds it.
-__device__ __forceinline__ float tree_sum_of_warp(const float* lane) {
-  static_assert(kThreads == 8 * kWarp);
-  const int own = static_cast<int>(threadIdx.x) % kWarp;
-  float sum[8];
-#pragma unroll
-  for (int k = 0; k < 8; ++k) sum[k] = lane[own + k * kWarp];
-#pragma unroll
-  for (int s = 4; s > 0; s /= 2)
-#pragma unroll
-    for (int k = 0; k < s; ++k) sum[k] = sum[k] + sum[k + s];
-#pragma unroll
-  for (unsigned s = kWarp / 2; s > 0; s /= 2)
-    sum[0] = sum[0] + __shfl_down_sync(kAllLanes, sum[0], s);
-  return __shfl_sync(kAllLanes, sum[0], 0);
-}
-
 // norm of rows of at most N * 256 numbers for a product in bfloat16: all loads come first, those of
 // the weights before the row is there.
 template <int N>
@@ -86,22 +60,11 @@ __global__ void __launch_bounds__(kThreads) norm_in_registers(NormJob job) {
   auto* lane = reinterpret_cast<float*>(evalrun_shared_memory());  // [256]
   const int i = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   float weight[N], value[N];
-#pragma unroll
-  for (int u = 0; u < N; ++u) {
-    const int j = u * kThreads + thread;
-    weight[u] = j < job.d ? job.weights[j] : 0.0f;
-  }
+  load_columns(job.weights, job.d, thread, weight);
   wait_for_previous();
   const float* x = job.x + row_at(job.index != nullptr ? job.index[i] : i, job.d, 0);
-#pragma unroll
-  for (int u = 0; u < N; ++u) {
-    const int j = u * kThreads + thread;
-    value[u] = j < job.d ? x[j] : 0.0f;
-  }
-  float sum = 0;
-#pragma unroll
-  for (int u = 0; u < N; ++u) sum = fmaf(value[u], value[u], sum);  // a zero changes nothing
-  lane[thread] = sum;
+  load_columns(x, job.d, thread, value);
+  lane[thread] = sum_of_squares(value);
   __syncthreads();
   const float scale = cpu::rms_scale(tree_sum_of_warp(lane), job.d, job.eps);
   auto* to = static_cast<uint16_t*>(job.to.data);
@@ -109,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) norm_in_registers(NormJob job) {
   for (int u = 0; u < N; ++u) {
     const int j = u * kThreads + thread;
     if (j >= job.d) break;
-    const float y = value[u] * scale * weight[u];
+    const float y = normed(value[u], scale, weight[u]);
     if (to != nullptr) to[row_at(i, job.to.stride, job.at + j)] = float_to_bf16(y);
     if (job.hidden != nullptr) job.hidden[row_at(i, job.d, j)] = y;
   }
@@ -439,26 +402,22 @@ __global__ void __launch_bounds__(kRotateThreads) rotate(RotateJob job) {
           {is_v ? kv.v : kv.k, of_head, kv.capacity, position, stride, is_v && job.direct}, half, a,
           b, reinterpret_cast<uint32_t*>(x + hd + cpu::kLanes));
     }
-  const bool by_dimension = is_v && job.direct && job.bf16;
-  void* to = is_q ? job.q : is_v ? kv.v : kv.k;
-  const auto place = [&](int d) {
-    if (is_q) return row_at(i * job.heads + head, stride, d);
-    if (by_dimension) return row_at(of_head * stride + d, kv.capacity, position);
-    return (static_cast<size_t>(of_head) * static_cast<size_t>(kv.capacity) +
-            static_cast<size_t>(position)) *
-               static_cast<size_t>(stride) +
-           static_cast<size_t>(d);
-  };
+  const RotatedHead to =
+      is_q ? query_head(job.q, job.heads, stride, job.bf16, i, head)
+      : is_v && job.direct && job.bf16
+          ? value_by_dimension(kv.v, kv.capacity, stride, of_head, position)
+          : key_head(is_v ? kv.v : kv.k, kv.capacity, stride, job.bf16, of_head, position);
 #pragma unroll
   for (int u = 0; u < kRotatePairs; ++u) {
     const int d = thread + u * kRotateThreads;
     if (d >= half) break;
-    store_input(to, place(d), is_v ? a[u] : a[u] * c[u] - b[u] * s[u], job.bf16);
-    store_input(to, place(d + half), is_v ? b[u] : b[u] * c[u] + a[u] * s[u], job.bf16);
+    if (is_v)
+      to.store(d, half, a[u], b[u]);
+    else
+      to.store_rotated(d, half, a[u], b[u], c[u], s[u]);
   }
   if (is_q)
-    for (int d = hd + thread; d < stride; d += kRotateThreads)
-      store_input(to, place(d), 0.0f, job.bf16);
+    for (int d = hd + thread; d < stride; d += kRotateThreads) to.store_one(d, 0.0f);
 }
 
 // Values of T from one row to a position; in the cache they may lie by dimension.
