@@ -1,7 +1,5 @@
 #include "tests/gpu/emulator/accesses.h"
 
-#include <dlfcn.h>
-
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -72,6 +70,11 @@ struct Thread {
 struct Meeting {
   std::vector<uint32_t> arriving, done;
 };
+// Of blocks that run at once: accesses of a block that had passed fewer barriers, known to thread
+// `thread` of another, and to the others of that block once they have passed more than `since`.
+struct KnownOf {
+  uint32_t before_barrier = 0, thread = 0, since = 0;
+};
 struct Seen {  // an atomic operation and what it could have read
   uint32_t thread, barriers;
   std::vector<Release> releases;
@@ -92,8 +95,15 @@ struct Checker {
   std::vector<Granule> shared_cells;
   std::unordered_map<uintptr_t, std::unique_ptr<std::array<Granule, kPage>>> pages;
   Range shared, arguments, last;
-  Range all_shared;  // of the cluster
-  bool cluster = false;
+  Range all_shared;  // of the cluster, or of all blocks that run at once
+  bool cluster = false, resident = false;
+  size_t of_block = 0;  // threads
+  // Of blocks that run at once: what each has given away at an address, as its fence had it; what a
+  // thread has read of that, to be known behind a fence; what is known, [who][of whom], the last
+  // two of each.
+  std::unordered_map<const void*, std::vector<uint32_t>> given;
+  std::unordered_map<uint32_t, std::vector<uint32_t>> read;  // by thread, of all of them
+  std::vector<std::array<KnownOf, 2>> known_of;
   std::unordered_map<const void*, Meeting> meetings;
   std::unordered_map<size_t, uint32_t> mbarrier_clocks;
 };
@@ -134,7 +144,9 @@ bool within(Range r, const void* p, size_t bytes) {
   if (other != nullptr && other->segment != 0) {
     const Segment& s = c.segments[other->segment];
     std::fprintf(stderr, "thread %u of %s block %s it, no step between orders the two\n  %s\n",
-                 s.thread, s.block == c.block ? "the same" : "another",
+                 s.thread,
+                 s.block == c.threads[static_cast<size_t>(g_current.thread)].now.block ? "the same"
+                                                                                       : "another",
                  other_writes ? "writes" : "reads", source_line(other->code).c_str());
   }
   std::abort();
@@ -166,6 +178,13 @@ bool ordered(const Access& a, const Thread& t) {
   if (s.block == t.now.block)
     return s.thread == t.now.thread || s.barriers < t.now.barriers ||
            (s.thread / 32 == t.now.thread / 32 && s.warp_syncs < t.now.warp_syncs);
+  if (c.resident) {
+    const size_t n = c.threads.size() / c.of_block;
+    for (const KnownOf& k : c.known_of[(t.now.block - c.block) * n + (s.block - c.block)])
+      if (s.barriers < k.before_barrier && (k.thread == t.now.thread || k.since < t.now.barriers))
+        return true;
+    return false;
+  }
   // An atomic that another one has read also comes before what follows that one.
   for (const Seen& seen : c.seen) {
     if (!a.is_atomic || (seen.thread != t.now.thread && seen.barriers >= t.now.barriers)) continue;
@@ -316,10 +335,6 @@ void access(const void* p, size_t bytes, Kind kind, uint32_t code, bool read_onl
   });
 }
 
-uint32_t code_of(const void* pc) {
-  return static_cast<uint32_t>(static_cast<const char*>(pc) - &__executable_start);
-}
-
 }  // namespace
 
 void hook(const void* p, size_t bytes, Kind kind, bool aligned, const void* pc) {
@@ -331,30 +346,8 @@ void hook(const void* p, size_t bytes, Kind kind, bool aligned, const void* pc) 
 }
 void switch_on() { checker().on = true; }
 
-std::string source_line(uint32_t code) {
-  const void* pc = &__executable_start + code;
-  Dl_info info{};
-  if (dladdr(pc, &info) == 0 || info.dli_fname == nullptr) return "unknown code";
-  const auto offset = static_cast<unsigned long>(static_cast<const char*>(pc) -
-                                                 static_cast<const char*>(info.dli_fbase));
-  char address[32];
-  std::snprintf(address, sizeof address, "0x%lx", offset - 1);  // the call, not what follows
-  std::string text = std::string(info.dli_fname) + "+" + address;
-  const std::string command =
-      "addr2line -e '" + std::string(info.dli_fname) + "' -Cfpi " + address + " 2>/dev/null";
-  std::FILE* out = popen(command.c_str(), "r");
-  if (out == nullptr) return text;
-  std::string lines;
-  char part[256];
-  while (std::fgets(part, sizeof part, out) != nullptr) lines += part;
-  pclose(out);
-  while (!lines.empty() && lines.back() == '\n') lines.pop_back();
-  return lines.empty() ? text : lines;
-}
-
-std::string kernel_name(const void* kernel) { return source_line(code_of(kernel) + 1); }
-
-void begin_grid(const void* kernel, size_t threads, bool cluster, bool overlaps) {
+void begin_grid(const void* kernel, size_t threads, size_t of_block, Together together,
+                bool overlaps) {
   Checker& c = checker();
   if (!c.on) return;
   if (c.checked) c.launched.insert(kernel);
@@ -365,7 +358,8 @@ void begin_grid(const void* kernel, size_t threads, bool cluster, bool overlaps)
   c.at.clear();
   c.last = {};
   c.threads.resize(threads);
-  c.cluster = cluster;
+  c.cluster = together == Together::kCluster, c.resident = together == Together::kGrid;
+  c.of_block = of_block;
 }
 std::vector<std::string> checked_kernels() {
   std::vector<std::string> names;
@@ -381,10 +375,15 @@ void begin_block(Range shared) {
   if (c.shared_cells.size() < shared.bytes / kGranule + 1)
     c.shared_cells.resize(shared.bytes / kGranule + 1);
   c.known.clear(), c.seen.clear();
+  const size_t of_block = c.resident ? c.of_block : c.threads.size();
   for (size_t i = 0; i < c.threads.size(); ++i) {
     c.threads[i] = {};
-    c.threads[i].now.block = c.block, c.threads[i].now.thread = static_cast<uint32_t>(i);
+    c.threads[i].now.block = c.block + static_cast<uint32_t>(i / of_block);
+    c.threads[i].now.thread = static_cast<uint32_t>(i % of_block);
   }
+  c.given.clear(), c.read.clear();
+  const size_t blocks = c.threads.size() / of_block;
+  c.known_of.assign(c.resident ? blocks * blocks : 0, {});
 }
 Unchecked::Unchecked() : was_checked_(checker().checked) { checker().checked = false; }
 Unchecked::~Unchecked() { checker().checked = was_checked_; }
@@ -419,6 +418,18 @@ void fence(int thread) {
   Thread& t = c.threads[static_cast<size_t>(thread)];
   step(t);
   t.fenced = true, t.fence_barriers = t.now.barriers, t.fence_clock = t.now.clock;
+  if (c.resident) {
+    const auto found = c.read.find(static_cast<uint32_t>(thread));
+    if (found == c.read.end()) return;
+    const size_t n = found->second.size(), mine = (t.now.block - c.block) * n;
+    for (size_t b = 0; b < n; ++b) {
+      std::array<KnownOf, 2>& k = c.known_of[mine + b];
+      k[0] = k[1];
+      k[1] = {found->second[b], t.now.thread, t.now.barriers};
+    }
+    c.read.erase(found);
+    return;
+  }
   // What atomics of this thread, or of others before a barrier, have read is known now.
   for (const Seen& s : c.seen)
     if ((s.thread == t.now.thread || s.barriers < t.now.barriers) && !s.releases.empty())
@@ -432,6 +443,13 @@ void atomic(int thread, void* at, size_t bytes, const void* code) {
   access(at, bytes, Kind::kAtomic, code_of(code));
   Thread& t = c.threads[static_cast<size_t>(thread)];
   if (within(c.shared, at, bytes)) return;  // says nothing to other blocks
+  if (c.resident) {
+    std::vector<uint32_t>& given = c.given[at];
+    given.resize(c.threads.size() / c.of_block);
+    if (t.fenced) given[t.now.block - c.block] = t.fence_barriers;
+    step(t);
+    return;
+  }
   std::vector<Release>& releases = c.at[at];
   c.seen.push_back({t.now.thread, t.now.barriers, releases});
   Release mine;
@@ -444,6 +462,15 @@ void atomic(int thread, void* at, size_t bytes, const void* code) {
   }
   releases.push_back(std::move(mine));
   step(t);
+}
+
+void observe(int thread, const unsigned* at, const void* code) {
+  Checker& c = checker();
+  if (!looked_at()) return;
+  access(at, sizeof *at, Kind::kAtomic, code_of(code));
+  if (traffic::counting()) return;
+  c.read[static_cast<uint32_t>(thread)] = c.given[at];
+  step(c.threads[static_cast<size_t>(thread)]);
 }
 
 void begin_copy(void* shared, const void* global, size_t bytes, size_t given, const void* code) {

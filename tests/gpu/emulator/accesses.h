@@ -17,7 +17,8 @@
 //       . threads of a block by __syncthreads(), lanes of a warp by __syncwarp(). Shuffles, ballots
 //         and mma order nothing;
 //       . blocks of a grid by a fence, an atomic operation, another one that reads it, a fence; a
-//         barrier may stand between a thread's fence and its block's atomic, and after it as well;
+//         barrier may stand between a thread's fence and its block's atomic, and after it as well.
+//         Where all blocks run at once, a thread that waits for such an atomic has read it, too;
 //       . grids by their stream;
 //       . threads of a cluster also by its barrier, and by an mbarrier: what was done before an
 //         arrival is there after a wait for that phase. So is what a bulk copy brought.
@@ -32,7 +33,8 @@
 // Not checked: two streams at once; reads of memory that was never written, which is not-a-number.
 // Not known, and so taken for races: order between blocks that passes through __syncwarp(), through
 // a third block, by a fence that is not the thread's last before the atomic, or by an mbarrier in a
-// launch without clusters.
+// launch without clusters; where all blocks run at once, also what a thread itself did after its
+// last barrier and before its fence.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -40,6 +42,14 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+
+namespace emulator {
+
+// Whose threads take turns: a block's, those of a cluster along x, which see each other's
+// shared memory, or a whole grid's, of a cooperative launch.
+enum class Together { kBlock, kCluster, kGrid };
+
+}  // namespace emulator
 
 namespace emulator::accesses {
 
@@ -67,9 +77,10 @@ void hook(const void* p, size_t bytes, Kind kind, bool aligned, const void* code
 void switch_on();  // this program has kernels with hooks
 
 // What surrounds the accesses; fibres.cpp says it.
-// `threads`: of a block, or of a cluster, whose threads are looked at as one block's are, but for
-// what __syncthreads() orders.
-void begin_grid(const void* kernel, size_t threads, bool cluster, bool overlaps);
+// `threads`: that take turns, `of_block` of them a block's. Those of a cluster are looked at as one
+// block's are, but for what __syncthreads() orders.
+void begin_grid(const void* kernel, size_t threads, size_t of_block, Together together,
+                bool overlaps);
 void all_grids_ended();  // of the stream that runs: the host has waited for it
 void begin_block(Range shared);
 void enter(int thread, Range stack, Range shared);  // this thread runs; its block's memory
@@ -79,6 +90,8 @@ void after_warp_sync(int thread);                   // __syncwarp()
 void after_wait(int thread);                        // griddepcontrol.wait
 void fence(int thread);
 void atomic(int thread, void* at, size_t bytes, const void* code);
+// A word that others count in, read by a thread that waited for it.
+void observe(int thread, const unsigned* at, const void* code);
 void begin_copy(void* shared, const void* global, size_t bytes, size_t given, const void* code);
 void end_copy(int thread, void* shared, size_t bytes, const void* code);
 
@@ -111,7 +124,9 @@ class Unchecked {
 // Functions and lines of the kernels that were launched and looked at so far.
 std::vector<std::string> checked_kernels();
 
-// Function, file and line of code that looked at memory, by addr2line; its address without that.
+// A place of the program's code, from its begin. Function, file and line there, by addr2line; its
+// address without that (source_lines.cpp).
+uint32_t code_of(const void* pc);
 std::string source_line(uint32_t code);
 std::string kernel_name(const void* kernel);  // the same of its first line
 

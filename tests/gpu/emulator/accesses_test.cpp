@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "engine/cuda/kernels/grid_barrier.h"
 #include "tests/gpu/emulator/include/emulator.h"
 
 namespace emulator::testing {
@@ -110,6 +111,40 @@ void add_parts(int* parts, unsigned* count, int* sum, Parts with) {
   int all = 0;
   for (int j = 0; j < static_cast<int>(gridDim.x) * kThreads; ++j) all += parts[j];
   *sum = all;
+}
+
+// Blocks that all run at once: each thread writes its place, then reads that of the next block's
+// thread behind a barrier of the grid; a few times over. The barrier is the engine's, or one with
+// something left out.
+enum class Barrier { kRight, kNone, kNoFenceBefore, kNoFenceBehind, kNoBlock, kNoBlockBehind };
+void meet(unsigned* count, Barrier how) {
+  if (how == Barrier::kRight) {
+    evalrun::engine::cuda::GridBarrier barrier(count);
+    barrier.arrive();
+    barrier.wait();
+    return;
+  }
+  constexpr unsigned kTurned = 0x80000000u;
+  if (how != Barrier::kNoBlock) __syncthreads();
+  if (threadIdx.x == 0 && how != Barrier::kNone) {
+    if (how != Barrier::kNoFenceBefore) __threadfence();
+    const unsigned before = atomicAdd(count, blockIdx.x == 0 ? kTurned - (gridDim.x - 1) : 1u);
+    wait_for_change(count, kTurned, before);
+    if (how != Barrier::kNoFenceBehind) __threadfence();
+  }
+  if (how != Barrier::kNoBlockBehind) __syncthreads();
+}
+void in_turns_of_the_grid(int* places, unsigned* count, Barrier how) {
+  const auto i = static_cast<int>(threadIdx.x), b = static_cast<int>(blockIdx.x);
+  const auto next = static_cast<int>((blockIdx.x + 1) % gridDim.x);
+  for (int turn = 0; turn < 3; ++turn) {
+    places[b * kThreads + i] = turn * 1000 + b;
+    meet(count, how);
+    const int read = places[next * kThreads + (i + 1) % kThreads];
+    meet(count, how);
+    places[b * kThreads + i] = read;
+    meet(count, how);
+  }
 }
 
 enum class Copied { kRight, kNoWait, kNoBarrier, kTooEarly };
@@ -281,6 +316,32 @@ TEST_F(Accesses, BlocksAreOrderedByFencesAroundAnAtomic) {
     EXPECT_EQ(cudaMemcpy(&sum, in_ + 1, sizeof sum, cudaMemcpyDeviceToHost), cudaSuccess);
     EXPECT_EQ(sum, 3 * kThreads);
   }
+}
+
+TEST_F(Accesses, BlocksThatRunAtOnceAreOrderedByABarrierOfTheGrid) {
+  constexpr int kBlocks = 3;
+  const auto turns = [&](Barrier how) {
+    cudaLaunchAttribute together{cudaLaunchAttributeCooperative, {1}};
+    cudaLaunchConfig_t config;
+    config.gridDim = dim3(kBlocks), config.blockDim = dim3(kThreads);
+    config.attrs = &together, config.numAttrs = 1;
+    ASSERT_EQ(cudaLaunchKernelEx(&config, in_turns_of_the_grid, out_,
+                                 reinterpret_cast<unsigned*>(in_), how),
+              cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  };
+  for (const uint64_t seed : {0, 1, 2, 3}) {
+    set_schedule_seed(seed);
+    for (int time = 0; time < 2; ++time) {  // the word is left as the next launch finds it
+      turns(Barrier::kRight);
+      for (int b = 0; b < kBlocks; ++b)
+        EXPECT_EQ(ints(out_ + b * kThreads, 1).front(), 2000 + (b + 1) % kBlocks);
+    }
+  }
+  set_schedule_seed(1);
+  for (const Barrier how : {Barrier::kNone, Barrier::kNoFenceBefore, Barrier::kNoFenceBehind,
+                            Barrier::kNoBlock, Barrier::kNoBlockBehind})
+    EXPECT_DEATH(turns(how), "race(.|\n)*of another block (read|write)s") << static_cast<int>(how);
 }
 
 // What two blocks of one grid may not do, two grids may.

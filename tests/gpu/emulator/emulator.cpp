@@ -12,6 +12,9 @@
 namespace emulator {
 namespace {
 
+// Of a multiprocessor, as of compute capability 9.0.
+constexpr size_t kSharedOfMultiprocessor = size_t{228} << 10, kSharedOfBlock = size_t{1} << 10,
+                 kThreadsOfMultiprocessor = 2048, kBlocksOfMultiprocessor = 32;
 constexpr unsigned kMostOfCluster = 8;  // blocks, on every GPU that has clusters
 
 // A whole number from the environment, `otherwise` when it is not set; `rest` takes what follows
@@ -73,6 +76,7 @@ void reset_from_environment() {
 void set_device_count(int n) { state().devices = n; }
 void set_device_memory(size_t bytes) { state().memory = bytes; }
 void set_device_capability(int capability) { state().capability = capability; }
+void set_device_multiprocessors(int n) { state().multiprocessors = n; }
 size_t live_device_bytes() { return state().used; }
 void fail_after(int n, cudaError_t error, bool sticky) {
   state().fail_in = n, state().fault = error, state().sticky = sticky, state().stuck = false;
@@ -101,6 +105,14 @@ cudaError_t active_clusters(int* n, const cudaLaunchConfig_t& c) {
   return cudaSuccess;
 }
 
+cudaError_t active_blocks(int* n, size_t threads, size_t shared_bytes) {
+  EMULATED_CALL();
+  *n = static_cast<int>(std::min({kThreadsOfMultiprocessor / ((threads + 31) / 32 * 32),
+                                  kSharedOfMultiprocessor / (shared_bytes + kSharedOfBlock),
+                                  kBlocksOfMultiprocessor}));
+  return cudaSuccess;
+}
+
 cudaError_t queue_kernel(const cudaLaunchConfig_t& c, const void* kernel,
                          std::function<void()> body, const void* arguments, size_t bytes) {
   EMULATED_CALL();
@@ -113,24 +125,40 @@ cudaError_t queue_kernel(const cudaLaunchConfig_t& c, const void* kernel,
                           ? size_t{48} << 10
                           : std::max(size_t{48} << 10, static_cast<size_t>(allowed->second));
   if (c.dynamicSmemBytes > most) return cudaErrorInvalidValue;
-  bool overlaps = false;
+  bool overlaps = false, cooperative = false;
   uint32_t cluster = 1;
   for (unsigned i = 0; i < c.numAttrs; ++i) {
     const cudaLaunchAttribute& a = c.attrs[i];
     if (a.id == cudaLaunchAttributeProgrammaticStreamSerialization)
       overlaps = overlaps || a.val.programmaticStreamSerializationAllowed != 0;
+    if (a.id == cudaLaunchAttributeCooperative) cooperative = a.val.cooperative != 0;
     if (a.id != cudaLaunchAttributeClusterDimension) continue;
     const auto& d = a.val.clusterDim;  // along x, which is all that our kernels ask for
     if (d.x == 0 || d.x > kMostOfCluster || d.y != 1 || d.z != 1 || c.gridDim.x % d.x != 0)
       return cudaErrorInvalidClusterSize;
     cluster = d.x;
   }
+  if (cooperative) {
+    // What both at once would mean, nothing here asks for.
+    if (overlaps || cluster > 1) return cudaErrorInvalidValue;
+    int together = 0;
+    if (const cudaError_t e = active_blocks(&together, threads, c.dynamicSmemBytes);
+        e != cudaSuccess)
+      return e;
+    if (size_t{c.gridDim.x} * c.gridDim.y * c.gridDim.z >
+        static_cast<size_t>(together) * static_cast<size_t>(state().multiprocessors))
+      return cudaErrorCooperativeLaunchTooLarge;
+  }
   const bool captured = stream_of(c.stream).capture != nullptr;
+  const Together together = cooperative   ? Together::kGrid
+                            : cluster > 1 ? Together::kCluster
+                                          : Together::kBlock;
   Work work;
   work.kernel = kernel, work.uses = pointed_at(arguments, bytes);
-  work.run = [kernel, grid = c.gridDim, block = c.blockDim, cluster, shared = c.dynamicSmemBytes,
-              overlaps,
-              b = std::move(body)] { run_grid(kernel, grid, block, cluster, shared, overlaps, b); };
+  work.run = [kernel, grid = c.gridDim, block = c.blockDim, together, cluster,
+              shared = c.dynamicSmemBytes, overlaps, b = std::move(body)] {
+    run_grid(kernel, grid, block, together, cluster, shared, overlaps, b);
+  };
   RETURN_ERROR(queue(c.stream, std::move(work)));
   state().kernels += captured ? 0 : 1;
   return cudaSuccess;
@@ -163,6 +191,8 @@ const char* cudaGetErrorName(cudaError_t e) {
       return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
+    case cudaErrorCooperativeLaunchTooLarge:
+      return "cudaErrorCooperativeLaunchTooLarge";
     case cudaErrorIllegalState:
       return "cudaErrorIllegalState";
     case cudaErrorNotReady:

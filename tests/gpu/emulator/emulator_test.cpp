@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/rng.h"
+#include "engine/cuda/kernels/grid_barrier.h"
 #include "tests/gpu/emulator/mma_kernel.h"
 #include "tests/gpu/emulator/on_device.h"
 
@@ -410,6 +411,99 @@ TEST_F(EmulatorDeathTest, ABarrierThatOthersNeverReachAborts) {
         (void)cudaDeviceSynchronize();
       },
       "threads wait at a barrier that others have left or never reach");
+}
+
+// --- blocks that all run at once -----------------------------------------------------------------
+
+cudaError_t launch_together(void (*kernel)(unsigned*, int*, int), unsigned blocks, size_t shared,
+                            unsigned* count, int* at, int absent) {
+  cudaLaunchAttribute together{cudaLaunchAttributeCooperative, {1}};
+  cudaLaunchConfig_t config;
+  config.gridDim = dim3(blocks), config.blockDim = dim3(64);
+  config.dynamicSmemBytes = shared;
+  config.attrs = &together, config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, count, at, absent);
+}
+// Each block adds what all have left before; block `absent` leaves before the second barrier.
+void meeting_kernel(unsigned* count, int* at, int absent) {
+  evalrun::engine::cuda::GridBarrier barrier(count);
+  const auto b = static_cast<int>(blockIdx.x), n = static_cast<int>(gridDim.x);
+  if (threadIdx.x == 0) at[b] = 1;
+  for (int turn = 0; turn < 3; ++turn) {
+    barrier.arrive();
+    barrier.wait();
+    if (b == absent) return;
+    int sum = 0;
+    for (int i = 0; i < n; ++i) sum += at[i];
+    barrier.arrive();
+    barrier.wait();
+    if (threadIdx.x == 0) at[b] = sum;
+  }
+}
+
+TEST_F(Emulator, BlocksOfACooperativeLaunchMeet) {
+  const OnDevice<unsigned> count(std::vector<unsigned>(1, 0));
+  const OnDevice<int> at(5);
+  for (const uint64_t seed : {0, 1, 2, 3}) {
+    set_schedule_seed(seed);
+    ASSERT_EQ(launch_together(meeting_kernel, 5, 0, count.p, at.p, -1), cudaSuccess);
+    EXPECT_EQ(at.values(), std::vector<int>(5, 125));
+  }
+  // As a graph, too.
+  const OwnStream stream;
+  cudaLaunchAttribute together{cudaLaunchAttributeCooperative, {1}};
+  cudaLaunchConfig_t config;
+  config.gridDim = dim3(5), config.blockDim = dim3(64), config.stream = stream.handle;
+  config.attrs = &together, config.numAttrs = 1;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t ready = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(stream.handle, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  ASSERT_EQ(cudaLaunchKernelEx(&config, meeting_kernel, count.p, at.p, -1), cudaSuccess);
+  ASSERT_EQ(cudaStreamEndCapture(stream.handle, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&ready, graph), cudaSuccess);
+  for (int time = 0; time < 2; ++time)
+    ASSERT_EQ(cudaGraphLaunch(ready, stream.handle), cudaSuccess);
+  stream.wait();
+  EXPECT_EQ(at.values(), std::vector<int>(5, 125));
+  EXPECT_EQ(cudaGraphExecDestroy(ready), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(Emulator, MoreBlocksThanRunAtOnceAreRefused) {
+  const OnDevice<unsigned> count(std::vector<unsigned>(1, 0));
+  const OnDevice<int> at(4096);
+  int fit = 0;
+  const size_t shared = size_t{40} << 10;
+  ASSERT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, meeting_kernel, 64, shared),
+            cudaSuccess);
+  EXPECT_EQ(fit, 5) << "of 228 KiB, one more for each block";
+  cudaDeviceProp properties;
+  ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+  const auto most = static_cast<unsigned>(fit * properties.multiProcessorCount);
+  EXPECT_EQ(launch_together(meeting_kernel, most, shared, count.p, at.p, -1), cudaSuccess);
+  EXPECT_EQ(launch_together(meeting_kernel, most + 1, shared, count.p, at.p, -1),
+            cudaErrorCooperativeLaunchTooLarge);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+TEST_F(EmulatorDeathTest, ABlockThatOthersWaitForInVainAborts) {
+  EXPECT_DEATH(
+      {
+        const OnDevice<unsigned> count(std::vector<unsigned>(1, 0));
+        const OnDevice<int> at(3);
+        (void)launch_together(meeting_kernel, 3, 0, count.p, at.p, 1);
+        (void)cudaDeviceSynchronize();
+      },
+      "block \\((0|2), 0, 0\\), thread 0: a thread block waits for others of its grid that do not "
+      "come");
+  EXPECT_DEATH(
+      {
+        const OnDevice<unsigned> count(std::vector<unsigned>(1, 0));
+        const OnDevice<int> at(3);
+        (void)launch(meeting_kernel, 3, 64, 0, nullptr, count.p, at.p, -1);
+        (void)cudaDeviceSynchronize();
+      },
+      "which need not run at the same time");
 }
 
 TEST_F(Emulator, LaunchesTheHardwareRefusesAreRefused) {

@@ -33,7 +33,7 @@ namespace ctx = boost::context::detail;
 constexpr size_t kStack = size_t{128} << 10;
 constexpr size_t kSharedGuard = 64;
 constexpr size_t kSharedAlignment = 1024;  // what swizzled layouts count on
-constexpr size_t kMostFibres = 8 * 1024;   // of a cluster
+constexpr size_t kMostFibres = 16 * 1024;  // that take turns
 
 enum class At { kReady, kBarrier, kCollective, kCondition, kDone };
 
@@ -85,6 +85,7 @@ struct Machine {
   ctx::fcontext_t scheduler = nullptr;
   int n = 0, per_block = 0;  // threads
   bool overlaps = false;     // the grid that runs
+  bool resident = false;     // all its blocks are there
   uint64_t seed = 0, random = 0;
   void* scheduler_fake = nullptr;
   const void* scheduler_stack = nullptr;
@@ -327,6 +328,15 @@ uint64_t atomic_add(void* at, uint64_t value, size_t bytes) {
   return before;
 }
 
+void wait_for_change(const unsigned* at, unsigned mask, unsigned before) {
+  const accesses::Outside emulating;
+  if (!machine().resident)
+    fail("a thread block waits for others of its grid, which need not run at the same time");
+  wait_until([=] { return ((*at ^ before) & mask) != 0; },
+             "a thread block waits for others of its grid that do not come");
+  accesses::observe(g_thread, at, __builtin_return_address(0));
+}
+
 void copy_async(void* shared, const void* global, int bytes, int given) {
   const accesses::Outside emulating;
   Machine& m = machine();
@@ -480,9 +490,11 @@ bool has_ended(int rank) {
   return machine().blocks[static_cast<size_t>(rank)].done == machine().per_block;
 }
 
-void run_grid(const void* kernel, dim3 grid, dim3 block, uint32_t cluster, size_t shared_bytes,
-              bool overlaps, const std::function<void()>& body) {
+void run_grid(const void* kernel, dim3 grid, dim3 block, Together together, uint32_t cluster,
+              size_t shared_bytes, bool overlaps, const std::function<void()>& body) {
   Machine& m = machine();
+  m.resident = together == Together::kGrid;
+  if (m.resident) cluster = grid.x * grid.y * grid.z;
   m.kernel = &body;
   m.overlaps = overlaps;
   m.per_block = static_cast<int>(block.x * block.y * block.z);
@@ -490,7 +502,7 @@ void run_grid(const void* kernel, dim3 grid, dim3 block, uint32_t cluster, size_
   const auto n = static_cast<size_t>(m.n);
   m.fibres.reserve(kMostFibres);  // they must not move: parked ones know where they are
   if (cluster > 1 && (m.per_block % 32 != 0 || n > kMostFibres))
-    fail("a cluster of thread blocks that are no whole warps, or of too many threads");
+    fail("thread blocks that run together and are no whole warps, or too many threads");
   while (m.fibres.size() < n) {
     Fibre& f = m.fibres.emplace_back();
     f.stack.reset(new unsigned char[kStack]);
@@ -511,7 +523,7 @@ void run_grid(const void* kernel, dim3 grid, dim3 block, uint32_t cluster, size_
   if (m.seed != 0)
     for (size_t i = first.size(); i > 1; --i) std::swap(first[i - 1], first[next_random() % i]);
   gridDim = grid, blockDim = block;
-  accesses::begin_grid(kernel, n, cluster > 1, overlaps);
+  accesses::begin_grid(kernel, n, static_cast<size_t>(m.per_block), together, overlaps);
   if (traffic::counting()) traffic::begin_grid(n);
   for (const uint32_t f : first) {
     for (uint32_t i = 0; i < cluster; ++i) {

@@ -80,6 +80,7 @@ enum cudaError_t {
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchFailure = 719,
+  cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureMerge = 902,
@@ -128,6 +129,7 @@ struct cudaDeviceProp {
   size_t sharedMemPerBlockOptin;
 };
 enum cudaLaunchAttributeID {
+  cudaLaunchAttributeCooperative = 2,
   cudaLaunchAttributeClusterDimension = 4,
   cudaLaunchAttributeProgrammaticStreamSerialization = 6
 };
@@ -135,6 +137,7 @@ struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   union {
     int programmaticStreamSerializationAllowed;
+    int cooperative;
     struct {
       unsigned x, y, z;
     } clusterDim;
@@ -222,6 +225,9 @@ void wait_for_previous();
 
 void fence();
 uint64_t atomic_add(void* at, uint64_t value, size_t bytes);
+// A loop that reads a word until one of the bits of `mask` is another than in `before`
+// (ld.relaxed.gpu). Of a launch whose blocks all run at once, by a thread of one of them.
+void wait_for_change(const unsigned* at, unsigned mask, unsigned before);
 // Where a launch's arguments are; its code begins here.
 void kernel_arguments(const void* p, size_t bytes);
 void read_only_load(void* to, const void* p, size_t bytes);  // ld.global.nc
@@ -252,6 +258,7 @@ inline int lane() { return g_thread % 32; }
 
 cudaError_t allow_shared(const void* kernel, int bytes);
 cudaError_t active_clusters(int* n, const cudaLaunchConfig_t& config);
+cudaError_t active_blocks(int* n, size_t threads, size_t shared_bytes);
 cudaError_t queue_kernel(const cudaLaunchConfig_t& config, const void* kernel,
                          std::function<void()> body, const void* arguments, size_t bytes);
 
@@ -306,6 +313,12 @@ template <typename... P>
 cudaError_t cudaOccupancyMaxActiveClusters(int* n, void (*)(P...),
                                            const cudaLaunchConfig_t* config) {
   return emulator::active_clusters(n, *config);
+}
+// As many as have room in shared memory and among a multiprocessor's threads.
+template <typename... P>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void (*)(P...), int threads,
+                                                          size_t shared_bytes) {
+  return emulator::active_blocks(n, static_cast<size_t>(threads), shared_bytes);
 }
 namespace emulator {
 template <typename... P>

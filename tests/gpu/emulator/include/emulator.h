@@ -39,6 +39,7 @@ void reset_from_environment();  // as if the process had just started
 void set_device_count(int n);
 void set_device_memory(size_t bytes);
 void set_device_capability(int capability);  // 80, 90
+void set_device_multiprocessors(int n);
 size_t live_device_bytes();
 // The n-th call from now on (0: the next) fails with this error; a sticky one fails all that
 // follow.
