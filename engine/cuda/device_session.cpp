@@ -50,6 +50,7 @@ DeviceSession::DeviceSession(const Model& model, const SessionOptions& options, 
       head_stride(checked_head_stride(c, bf16)),
       dense(prepare_kernels(model, options, *this)),
       weights(model, device, options.max_tokens, queue.stream()),
+      persistent(c, weights, kv_type_of(options, bf16), head_stride),
       kv(c, options.n_sequences, options.max_tokens, kv_type_of(options, bf16), head_stride) {}
 
 bool DeviceSession::dense_chunk(const StepShape& s) const {

@@ -8,6 +8,7 @@
 #include "engine/cuda/kernels/row_ops.h"
 #include "engine/cuda/kernels/step_record.h"
 #include "engine/cuda/kv_memory.h"
+#include "engine/cuda/persistent_path.h"
 #include "engine/cuda/runtime/phase_events.h"
 #include "engine/cuda/runtime/queue.h"
 #include "engine/model/model.h"
@@ -38,6 +39,7 @@ struct DeviceSession {
   const int head_stride;
   const std::unique_ptr<Dense> dense;  // nullptr: prefill goes through the kernels of decoding
   const DeviceModel weights;
+  const PersistentPath persistent;
   KvMemory kv;
   PhaseEvents events;  // when `measure`
 };

@@ -43,15 +43,18 @@ KeyValues at(const DeviceBuffer& k, const DeviceBuffer& v, size_t bytes, int cap
 }
 }  // namespace
 
+size_t KvMemory::cache_layer_bytes() const {
+  return static_cast<size_t>(n_sequences_) * static_cast<size_t>(kv_heads_) *
+         static_cast<size_t>(capacity_) * line_bytes();
+}
+size_t KvMemory::rows_layer_bytes() const {
+  return static_cast<size_t>(kv_heads_) * static_cast<size_t>(row_capacity_) * line_bytes();
+}
 KeyValues KvMemory::cache(int layer) const {
-  const size_t size = static_cast<size_t>(n_sequences_) * static_cast<size_t>(kv_heads_) *
-                      static_cast<size_t>(capacity_) * line_bytes();
-  return at(cache_k_, cache_v_, static_cast<size_t>(layer) * size, capacity_);
+  return at(cache_k_, cache_v_, static_cast<size_t>(layer) * cache_layer_bytes(), capacity_);
 }
 KeyValues KvMemory::rows(int layer) const {
-  const size_t size =
-      static_cast<size_t>(kv_heads_) * static_cast<size_t>(row_capacity_) * line_bytes();
-  return at(rows_k_, rows_v_, static_cast<size_t>(layer) * size, row_capacity_);
+  return at(rows_k_, rows_v_, static_cast<size_t>(layer) * rows_layer_bytes(), row_capacity_);
 }
 KeyValues KvMemory::prefix(int layer) const {
   const size_t size =

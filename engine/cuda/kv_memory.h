@@ -26,6 +26,9 @@ class KvMemory {
   KeyValues cache(int layer) const;
   KeyValues rows(int layer) const;
   KeyValues prefix(int layer) const;
+  // From one layer's keys to the next's; of values the same.
+  size_t cache_layer_bytes() const;
+  size_t rows_layer_bytes() const;
   int prefix_heads() const { return prefix_heads_; }
   size_t bytes_per_token() const;
   size_t bytes() const { return cache_k_.bytes() + cache_v_.bytes(); }

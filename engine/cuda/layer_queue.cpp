@@ -16,6 +16,11 @@ bool LayerQueue::queue(const ForwardStep& step) {
   embed_rows(rows_, step.shape().rows, session_.weights.embedding().ref(), embeddings,
              c.input_width(), c.d_model, b_.x.as<float>(), b_.e.as<float>(), session_.stream());
   session_.mark(&PhaseTimes::norms);
+  // Events between phases are for launches of their own.
+  if (!session_.measure && session_.persistent.takes(step)) {
+    all_layers();
+    return true;
+  }
   for (int l = 0; l < c.n_layers; ++l) {
     keep_residual(l);
     if (!skipped(&SkipSet::attention, l)) {
@@ -107,7 +112,7 @@ void LayerQueue::rotate(int l) {
   rotate_rows(job, s.rows, session_.stream());
 }
 
-void LayerQueue::attend(int l) {
+AttentionArguments LayerQueue::attention_of(int l) const {
   const ModelConfig& c = session_.c;
   const StepShape& s = step_->shape();
   AttentionArguments a;
@@ -126,6 +131,11 @@ void LayerQueue::attend(int l) {
   a.q = b_.q.as<void>(), a.partial = b_.partial.as<float>();
   a.at_once = s.at_once;
   a.out = b_.o_in.data, a.out_stride = b_.o_in.stride;
+  return a;
+}
+
+void LayerQueue::attend(int l) {
+  const AttentionArguments a = attention_of(l);
   if (!session_.bf16)
     attend_f32(a, session_.kv.type(), session_.stream());
   else if (session_.kv.type() == KvType::kBytes)
@@ -155,6 +165,19 @@ void LayerQueue::mlp_block(int l) {
   }
   product_to_residual(w.down, b_.down_in, l, DeviceLowRank::kDown, w.down_bias);
   session_.mark(&PhaseTimes::weights);
+}
+
+// The same in one launch.
+void LayerQueue::all_layers() {
+  LayersJob job;
+  job.n = step_->shape().rows, job.x = b_.x.as<float>();
+  job.header = header_;
+  job.cos = session_.weights.cos(), job.sin = session_.weights.sin();
+  job.attention = attention_of(0);
+  job.cache_layer = session_.kv.cache_layer_bytes(),
+  job.rows_layer = session_.kv.rows_layer_bytes();
+  job.activated = b_.down_in;
+  session_.persistent.queue(job, session_.stream());
 }
 
 // --- norms and products --------------------------------------------------------------------------

@@ -23,6 +23,8 @@ class LayerQueue {
   void attention_block(int l);
   void rotate(int l);
   void attend(int l);
+  AttentionArguments attention_of(int l) const;
+  void all_layers();
   void mlp_block(int l);
   void keep_residual(int l);
   bool skipped(const std::vector<bool> SkipSet::*set, int l) const;

@@ -210,7 +210,28 @@ TEST(OnCuda, HoppersKernelsAreTakenByAHopperThatIsTold) {
               HasSubstr("cannot be used: EVALRUN_CUDA_PATH=hopper needs"));
   const ProgramResult unknown = evalrun_with(folder, {"EVALRUN_CUDA_PATH=blackwell"}, command);
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("portable or hopper"));
+  EXPECT_THAT(unknown.err, HasSubstr("portable, hopper or persistent"));
+}
+
+TEST(OnCuda, LayersByOneKernelAreAPathOfEveryGpu) {
+  const TempFolder folder;
+  write_prompts(folder, kPrompts);
+  const std::string persistent = "EVALRUN_CUDA_PATH=persistent",
+                    few = "CUDA_EMULATOR_MULTIPROCESSORS=2";
+  const ProgramResult result =
+      evalrun_with(folder, {persistent, few}, run_on("cuda", "ar,pld", {"--dtype", "bf16"}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(
+      query_value(folder.file("r.db"), "SELECT value FROM environment WHERE name = 'cuda_path'"),
+      "persistent");
+  for (const json& row : rows_of(folder))
+    EXPECT_EQ(row["identical_share"].get<double>(), 1.0) << row["method"];
+  EXPECT_THAT(result.err, Not(HasSubstr("warning: EVALRUN_CUDA_PATH")));
+
+  const ProgramResult bytes = evalrun_with(
+      folder, {persistent, few}, run_on("cuda", "ar", {"--dtype", "bf16", "--kv-dtype", "int8"}));
+  ASSERT_EQ(bytes.exit_code, 0) << bytes.err;
+  EXPECT_THAT(bytes.err, HasSubstr("goes by separate launches, as it has keys and values that"));
 }
 
 TEST(OnCuda, AnotherDeviceIsRefusedWithTheList) {

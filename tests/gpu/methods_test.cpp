@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "engine/cuda/runtime/product_path.h"
 #include "tests/engine/random_models.h"
 #include "tests/methods/support/adapters.h"
 #include "tests/methods/support/cheap_draws.h"
@@ -105,7 +106,8 @@ bool by_noise(const Arm& arm) {
 
 std::vector<Arm> arms_of_devices();
 
-// On the emulator a usual run tests every method, but of its arms a third, chosen by the seed.
+// On the emulator a usual run tests every method, but of its arms a third, chosen by the seed; of
+// layers by one kernel a sixth.
 bool has_its_turn(const Arm& arm, const std::string& test) {
   if (!engine::testing::kFewCases || tests::test_everything()) return true;
   const auto method_of = [](const Arm& a) { return a.name.substr(0, a.name.find(':')); };
@@ -115,7 +117,9 @@ bool has_its_turn(const Arm& arm, const std::string& test) {
     if (other.name == arm.name) place = n;
     n += method_of(other) == method_of(arm);
   }
-  return tests::in_sample(place, n, (n + 2) / 3, test + method_of(arm));
+  const size_t share =
+      engine::cuda::product_path() == engine::cuda::ProductPath::kPersistent ? 6 : 3;
+  return tests::in_sample(place, n, (n + share - 1) / share, test + method_of(arm));
 }
 
 // Of these one is decoded greedily or sampled, in another run the other way. Every step that a

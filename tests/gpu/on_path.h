@@ -1,4 +1,4 @@
-// Products of a scope by one kind of kernels (EVALRUN_CUDA_PATH).
+// What steps of a scope go through (EVALRUN_CUDA_PATH).
 #pragma once
 #include <utility>
 
@@ -18,9 +18,8 @@ inline bool has_path(ProductPath path) {
   return true;
 #else
   const auto& devices = list_devices().devices;
-  return path == ProductPath::kPortable ||
-         (!devices.empty() && devices.front().compute_major == 9 &&
-          devices.front().compute_minor == 0);
+  return path != ProductPath::kHopper || (!devices.empty() && devices.front().compute_major == 9 &&
+                                          devices.front().compute_minor == 0);
 #endif
 }
 

@@ -26,6 +26,7 @@ void throw_device_error(cudaError_t error, const char* what, const char* file, i
     case cudaErrorLaunchOutOfResources:
     case cudaErrorIllegalState:
     case cudaErrorNotReady:
+    case cudaErrorCooperativeLaunchTooLarge:
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
     case cudaErrorStreamCaptureMerge:

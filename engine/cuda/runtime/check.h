@@ -28,10 +28,16 @@ bool launches_overlap();
 void check_argument(bool holds, const char* what);
 
 #if defined(__CUDACC__) || defined(EVALRUN_CUDA_EMULATED)
-// `cluster` blocks along x run together (compute capability 9.0); 0: the kernel is of none.
+// Which of a launch's thread blocks run at the same time: `cluster` of them along x (compute
+// capability 9.0), or all. The driver refuses a launch of more than fit the device then. Such a one
+// never begins before the kernel before it has ended.
+struct BlocksTogether {
+  int cluster = 0;
+  bool all = false;
+};
 template <typename... P, typename... A>
-void launch_in_clusters(const char* what, void (*kernel)(P...), dim3 grid, int cluster, int threads,
-                        size_t shared, cudaStream_t stream, A&&... arguments) {
+void launch_with(const char* what, void (*kernel)(P...), dim3 grid, BlocksTogether together,
+                 int threads, size_t shared, cudaStream_t stream, A&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
@@ -40,16 +46,20 @@ void launch_in_clusters(const char* what, void (*kernel)(P...), dim3 grid, int c
   cudaLaunchAttribute attributes[2] = {};
   config.attrs = attributes;
   config.numAttrs = 0;
-  if (launches_overlap()) {
+  if (together.all) {
+    cudaLaunchAttribute& cooperative = attributes[config.numAttrs++];
+    cooperative.id = cudaLaunchAttributeCooperative;
+    cooperative.val.cooperative = 1;
+  } else if (launches_overlap()) {
     cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;
   }
-  if (cluster > 0) {
-    cudaLaunchAttribute& together = attributes[config.numAttrs++];
-    together.id = cudaLaunchAttributeClusterDimension;
-    together.val.clusterDim.x = static_cast<unsigned>(cluster);
-    together.val.clusterDim.y = together.val.clusterDim.z = 1;
+  if (together.cluster > 0) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(together.cluster);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
   }
   LaunchObserver* observer = launch_observer();
   if (observer != nullptr) observer->before(what, stream);
@@ -58,9 +68,21 @@ void launch_in_clusters(const char* what, void (*kernel)(P...), dim3 grid, int c
   if (e != cudaSuccess) throw_device_error(e, what, __FILE__, __LINE__);
 }
 template <typename... P, typename... A>
+void launch_in_clusters(const char* what, void (*kernel)(P...), dim3 grid, int cluster, int threads,
+                        size_t shared, cudaStream_t stream, A&&... arguments) {
+  launch_with(what, kernel, grid, {.cluster = cluster}, threads, shared, stream,
+              std::forward<A>(arguments)...);
+}
+template <typename... P, typename... A>
+void launch_together(const char* what, void (*kernel)(P...), dim3 grid, int threads, size_t shared,
+                     cudaStream_t stream, A&&... arguments) {
+  launch_with(what, kernel, grid, {.all = true}, threads, shared, stream,
+              std::forward<A>(arguments)...);
+}
+template <typename... P, typename... A>
 void launch(const char* what, void (*kernel)(P...), dim3 grid, int threads, size_t shared,
             cudaStream_t stream, A&&... arguments) {
-  launch_in_clusters(what, kernel, grid, 0, threads, shared, stream, std::forward<A>(arguments)...);
+  launch_with(what, kernel, grid, {}, threads, shared, stream, std::forward<A>(arguments)...);
 }
 #endif
 

@@ -10,11 +10,12 @@ namespace {
 ProductPath path_of_environment() {
   const char* set = std::getenv("EVALRUN_CUDA_PATH");
   const std::string_view word = set == nullptr ? "" : set;
-  for (const ProductPath path : {ProductPath::kPortable, ProductPath::kHopper})
+  for (const ProductPath path :
+       {ProductPath::kPortable, ProductPath::kHopper, ProductPath::kPersistent})
     if (word == name_of(path)) return path;
   if (!word.empty())
     throw base::usage_error(fmt::format("EVALRUN_CUDA_PATH={}: unknown", word),
-                            "portable or hopper");
+                            "portable, hopper or persistent");
   return ProductPath::kPortable;
 }
 
@@ -26,7 +27,15 @@ ProductPath& product_path() {
 }
 
 std::string_view name_of(ProductPath path) {
-  return path == ProductPath::kHopper ? "hopper" : "portable";
+  switch (path) {
+    case ProductPath::kHopper:
+      return "hopper";
+    case ProductPath::kPersistent:
+      return "persistent";
+    case ProductPath::kPortable:
+      break;
+  }
+  return "portable";
 }
 
 std::string path_refused(int compute_major, int compute_minor) {

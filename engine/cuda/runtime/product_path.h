@@ -1,13 +1,15 @@
-// Which kernels multiply: those for every GPU, or those for compute capability 9.0 alone
-// (kernels/hopper_product.cu). EVALRUN_CUDA_PATH says which, "portable" or "hopper"; portable
-// without it. No CUDA header here: builds without CUDA know the setting, too.
+// Which kernels a step takes. EVALRUN_CUDA_PATH says it:
+//   portable    those for every GPU; without the setting, too
+//   hopper      products by those for compute capability 9.0 alone (kernels/hopper_product.cu)
+//   persistent  the layers of small models by one kernel (persistent_path.h), on every GPU
+// No CUDA header here: builds without CUDA know the setting, too.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace evalrun::engine::cuda {
 
-enum class ProductPath { kPortable, kHopper };
+enum class ProductPath { kPortable, kHopper, kPersistent };
 
 // Read from the environment once; tests change it. usage_error for another word.
 ProductPath& product_path();
