@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/cuda/kernels/all_layers.h"
 #include "engine/cuda/kernels/products.h"
 #include "tests/gpu/report/shapes.h"
 
@@ -176,6 +177,74 @@ ExpectedStep expected_step(const ModelConfig& c, WeightFormat format, int rows, 
   return step;
 }
 
+namespace {
+
+// By what all_layers takes of a published shape; what else it asks of a model, these have.
+bool goes_at_once(const ModelConfig& c, WeightFormat format, int rows) {
+  const auto fits = [](int64_t out, int64_t in) { return out * in <= cuda::kMostLayerWeights; };
+  return spec_of(format).layers != WeightStorage::kF32 && rows <= cuda::kMostLayerRows &&
+         c.d_model <= cuda::kMostLayerWidth && !c.qk_norm && c.sliding_window == 0 &&
+         cuda::head_items(c.head_dim, c.n_heads, c.n_kv_heads).tiles > 0 &&
+         fits(c.q_dim() + 2 * c.kv_dim(), c.d_model) && fits(2 * c.d_ffn, c.d_model);
+}
+
+}  // namespace
+
+std::vector<ExpectedPhase> expected_phases(const ModelConfig& c, WeightFormat format, int rows,
+                                           int context, const GpuFacts& gpu, double barrier_us) {
+  std::vector<ExpectedPhase> phases;
+  if (!goes_at_once(c, format, rows)) return phases;
+  const double cycles_per_us = gpu.ghz * 1e3, blocks = gpu.multiprocessors;
+  const auto add = [&](const char* what, double instructions, int dram, int l2, double bytes = 0) {
+    phases.push_back(
+        {what,
+         barrier_us +
+             (kSerialCycles * instructions + kDramCycles * dram + kL2Cycles * l2) / cycles_per_us +
+             bytes / gpu.read_bytes_per_s * 1e6});
+  };
+  const WeightStorage storage = spec_of(format).layers;
+  const double after = narrow_way(storage, rows <= 8 ? 1 : 2).after;
+  const double norm = 276 * ceil_of(rows, 4);
+  // Tiles of a thread block one after the other. The first one's weights are in shared memory, the
+  // second one's in the L2.
+  const auto multiply = [&](const char* what, int out, int in, double of_item, double more,
+                            int trips) {
+    const double tiles = ceil_of(out, 16), items = ceil_of(tiles, of_item);
+    const double turns = ceil_of(items, blocks) * of_item;
+    const double held = std::min(tiles, std::min(items, blocks) * std::min(turns, 2.0));
+    add(what, more + turns * after, static_cast<int>(std::max(0.0, turns - 2)),
+        trips + (turns > 1 ? 1 : 0),
+        (tiles - held) / tiles * static_cast<double>(WeightMatrix::bytes_for(storage, out, in)));
+  };
+  const cuda::HeadItems cut = cuda::head_items(c.head_dim, c.n_heads, c.n_kv_heads);
+  const double n = rows, heads = c.n_heads, kv_heads = c.n_kv_heads;
+  multiply("norm, q k v, rotation", c.q_dim() + 2 * c.kv_dim(), c.d_model, cut.tiles, norm + 60, 1);
+  const double items = (ceil_of(context, 128) * ceil_of(n * heads / kv_heads, 16) + n) * kv_heads;
+  const double turns = ceil_of(items, 2 * blocks);
+  add("chunks of keys", turns * (c.head_dim <= 32 ? 900 : 1100), static_cast<int>(turns) * 2, 1);
+  const double merges = ceil_of(n * heads, 8 * blocks);
+  add("chunks to rows", merges * 600, 0, static_cast<int>(merges) * 2);
+  multiply("o", c.d_model, c.q_dim(), 1, 0, 1);
+  multiply("norm, gate and up", 2 * c.d_ffn, c.d_model, 1, norm, 1);
+  multiply("down", c.d_model, c.d_ffn, 1, 0, 1);
+  return phases;
+}
+
+double expected_persistent_us(const ModelConfig& c, WeightFormat format, int rows, int context,
+                              const GpuFacts& gpu, double barrier_us) {
+  double layer = 0;
+  for (const ExpectedPhase& phase : expected_phases(c, format, rows, context, gpu, barrier_us))
+    layer += phase.us;
+  if (layer == 0) return 0;
+  double us = kStartUs + c.n_layers * layer;  // it does not overlap
+  for (const ExpectedKernel& k : expected_step(c, format, rows, context, gpu).kernels) {
+    // Before the layers, and after.
+    if (k.launches == 1) us += k.in_graph_us;
+    if (k.kernel == "norm") us += k.in_graph_us;
+  }
+  return us;
+}
+
 std::string expected_tables() {
   const std::vector<GpuFacts> gpus = known_gpus();
   std::string out = "| step, context 512 |";
@@ -194,6 +263,37 @@ std::string expected_tables() {
       out += '\n';
     }
   }
+  const GpuFacts& h200 = gpus[0];
+  out +=
+      "\n| layers by one kernel, H200, context 512 | separate launches | barrier of 1.1 us | 0.6 "
+      "us "
+      "|\n|---|--:|--:|--:|\n";
+  std::string phases = "\n| a layer of SmolLM2-135M, H200, us with the barrier |";
+  std::vector<std::vector<ExpectedPhase>> of_layer;
+  for (const Shape& shape : planned_shapes())
+    for (const int rows : {1, 16}) {
+      const auto us = [&](double barrier) {
+        return expected_persistent_us(shape.config, shape.format, rows, 512, h200, barrier);
+      };
+      if (us(kGridBarrierUs) == 0) continue;
+      const std::string name = fmt::format("{}, {} row{}", shape.name, rows, rows == 1 ? "" : "s");
+      out += fmt::format(
+          "| {} | {:.2f} ms | {:.2f} ms | {:.2f} ms |\n", name,
+          expected_step(shape.config, shape.format, rows, 512, h200).in_graph_us() / 1e3,
+          us(kGridBarrierUs) / 1e3, us(0.6) / 1e3);
+      if (shape.format != WeightFormat::kBf16) continue;
+      phases += fmt::format(" bf16, {} row{} |", rows, rows == 1 ? "" : "s");
+      of_layer.push_back(expected_phases(shape.config, shape.format, rows, 512, h200));
+    }
+  phases += "\n|---|";
+  for (size_t i = 0; i < of_layer.size(); ++i) phases += "--:|";
+  phases += '\n';
+  for (size_t i = 0; i < of_layer[0].size(); ++i) {
+    phases += fmt::format("| {} |", of_layer[0][i].what);
+    for (const auto& layer : of_layer) phases += fmt::format(" {:.1f} |", layer[i].us);
+    phases += '\n';
+  }
+  out += phases;
   out += "\n| Llama-2-7B, H200, us a launch |";
   const std::vector<Shape> shapes = planned_shapes();
   std::vector<ExpectedStep> steps;

@@ -56,6 +56,25 @@ struct ExpectedStep {
 ExpectedStep expected_step(const ModelConfig& config, WeightFormat format, int rows, int context,
                            const GpuFacts& gpu);
 
+// The same step with its layers by one kernel (EVALRUN_CUDA_PATH=persistent). Of a phase:
+//   barrier + its way as above + the bytes of what its thread blocks multiply behind two tiles
+// Weights of a block's first tile are there when the barrier ends, those of its second in the L2. A
+// barrier of the grid is 1.1 us, an assumption: a fence, an addition and a read that all go to the
+// L2, one after the other. Ways are those of the separate kernels, less what one block keeps for
+// all layers.
+struct ExpectedPhase {
+  std::string what;
+  double us = 0;  // with the barrier before it
+};
+constexpr double kGridBarrierUs = 1.1;
+// Of one layer. Empty for steps that go another way.
+std::vector<ExpectedPhase> expected_phases(const ModelConfig& config, WeightFormat format, int rows,
+                                           int context, const GpuFacts& gpu,
+                                           double barrier_us = kGridBarrierUs);
+// In a graph, with what comes before and after the layers; 0: it goes another way.
+double expected_persistent_us(const ModelConfig& config, WeightFormat format, int rows, int context,
+                              const GpuFacts& gpu, double barrier_us = kGridBarrierUs);
+
 // Steps of published shapes on the known GPUs, and the kernels of one layer: Markdown, as in
 // docs/performance.md.
 std::string expected_tables();
