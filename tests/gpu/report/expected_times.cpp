@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/cuda/kernels/all_layers.h"
 #include "engine/cuda/kernels/products.h"
@@ -11,42 +10,6 @@
 
 namespace evalrun::engine::gpu_report {
 namespace {
-
-constexpr double kL2Cycles = 280, kDramCycles = 700, kSerialCycles = 4;
-constexpr double kIssueSlots = 4 * 0.75;  // of a multiprocessor
-constexpr double kMmaShare = 0.6;
-constexpr double kStartUs = 1, kOverlappedStartUs = 0.3;
-
-// The way of one warp through a kernel, without the loop over its bytes.
-struct Way {
-  double before = 0, after = 0;           // instructions, by its wait for the kernel before
-  int dram_before = 0, dram = 0, l2 = 0;  // dependent trips to memory
-  int resident = 1;                       // thread blocks that share a multiprocessor
-};
-
-double ceil_of(double a, double b) { return std::ceil(a / b); }
-
-ExpectedKernel launch_of(const char* kernel, const char* what, int launches, double blocks,
-                         const Way& way, double bytes, double instructions, double flops,
-                         const GpuFacts& gpu) {
-  ExpectedKernel k{kernel, what, launches, bytes, instructions, flops, 0, 0, ""};
-  const double cycles_per_us = gpu.ghz * 1e3, sms = gpu.multiprocessors;
-  const double by_bytes = bytes / gpu.read_bytes_per_s * 1e6,
-               by_instructions = instructions / (sms * kIssueSlots) / cycles_per_us,
-               by_tensor_cores =
-                   gpu.flops_per_s > 0 ? flops / (kMmaShare * gpu.flops_per_s) * 1e6 : 0;
-  const double work = std::max({by_bytes, by_instructions, by_tensor_cores});
-  k.bound = work == by_bytes ? "bytes" : work == by_instructions ? "instructions" : "tensor cores";
-  // Of the first blocks alone what comes before the wait is hidden by the kernel before.
-  const double waves = blocks / (sms * way.resident), times = std::max(1.0, waves / way.resident);
-  const double before = kSerialCycles * way.before + kDramCycles * way.dram_before;
-  const double after = kSerialCycles * way.after + kDramCycles * way.dram + kL2Cycles * way.l2;
-  k.alone_us = kStartUs + times * (before + after) / cycles_per_us + work;
-  k.in_graph_us =
-      gpu.overlaps ? kOverlappedStartUs + (times * (before + after) - before) / cycles_per_us + work
-                   : k.alone_us;
-  return k;
-}
 
 // Warp instructions for 32 inputs of 16 outputs, by fragments of eight rows.
 double loop_instructions(WeightStorage storage, bool across, int fragments) {
@@ -164,8 +127,10 @@ ExpectedStep expected_step(const ModelConfig& c, WeightFormat format, int rows, 
                         4 * context * kv_heads * dim + partial,
                         kv_heads * (4 * chunks * tiles + n) * segment,
                         4 * 16.0 * 128 * dim * chunks * tiles * kv_heads, gpu));
+  // 34 instructions a chunk behind the first eight; loads are ahead of them.
   small("merge_chunks", "chunks to rows", layers, n * heads, std::max(1.0, dim / 64),
-        {.after = 600, .l2 = 3, .resident = 16}, partial + 2 * n * heads * dim);
+        {.after = 600 + 34 * std::max(0.0, slots - 8), .l2 = 3, .resident = 16},
+        partial + 2 * n * heads * dim);
   k.push_back(product("o", layers, spec.layers, c.d_model, c.q_dim(), rows, 8, gpu));
   k.push_back(product("gate and up", layers, spec.layers, 2 * c.d_ffn, c.d_model, rows, 1, gpu));
   k.push_back(product("down", layers, spec.layers, c.d_model, c.d_ffn, rows, 8, gpu));

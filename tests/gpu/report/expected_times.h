@@ -22,29 +22,14 @@
 
 #include "engine/model/config.h"
 #include "engine/model/weight_matrix.h"
+#include "tests/gpu/report/expected_launch.h"
 
 namespace evalrun::engine::gpu_report {
 
-struct GpuFacts {
-  std::string name;
-  int multiprocessors = 0;
-  double ghz = 0;               // of the multiprocessors
-  double read_bytes_per_s = 0;  // by a kernel that only reads
-  double flops_per_s = 0;       // dense bfloat16; 0: not known
-  bool overlaps = false;        // a launch may begin while the one before it ends
-};
 // H200 with the bandwidth and the peak that were measured on one, others with their vendors' peak
 // and 93 % of their vendors' bandwidth, which is what the H200 reached of its own.
 std::vector<GpuFacts> known_gpus();
 
-struct ExpectedKernel {
-  std::string kernel, what;                       // "narrow_product", "gate and up"
-  int launches = 0;                               // of a step
-  double bytes = 0, instructions = 0, flops = 0;  // of a launch; instructions by warps
-  double alone_us = 0;                            // a launch by itself
-  double in_graph_us = 0;                         // what it adds to a step that runs as a graph
-  std::string_view bound;  // what its work is: "bytes", "instructions" or "tensor cores"
-};
 struct ExpectedStep {
   std::vector<ExpectedKernel> kernels;
   double alone_us() const;  // all launches

@@ -17,6 +17,7 @@
 #include "engine/cuda/runtime/devices.h"
 #include "engine/cuda/runtime/nvml.h"
 #include "engine/cuda/runtime/product_path.h"
+#include "tests/gpu/report/expected_before.h"
 #include "tests/gpu/report/expected_times.h"
 #include "tests/gpu/report/markdown.h"
 #include "tests/gpu/report/predicted_bits.h"
@@ -401,6 +402,7 @@ int run(const std::vector<std::string>& arguments) {
   if (arguments.size() == 2 && arguments[0] == "--once") return run_once(arguments[1]);
   if (arguments == std::vector<std::string>{"--expected"}) {
     std::fputs(expected_tables().c_str(), stdout);
+    std::fputs(("\n" + before_and_after_tables()).c_str(), stdout);
     return 0;
   }
   if (arguments == std::vector<std::string>{"--plan"}) {
