@@ -2,10 +2,12 @@
 // and that the document says what it says.
 #include "tests/gpu/report/expected_before.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 
@@ -159,6 +161,49 @@ TEST(ExpectedBefore, ArithmeticGivesTheTimeBehindIt) {
         EXPECT_NEAR(Calculator::value_of(arithmetic_of(k, gpu)), k.in_graph_us,
                     5e-3 * k.in_graph_us)
             << k.what << ", by " << k.bound;
+    }
+  }
+}
+
+// A step is what its lines say, and for the rest what the first step's say.
+TEST(ExpectedBefore, LinesAddUpToTheSteps) {
+  struct Line {
+    std::string what;
+    double before = 0, after = 0;
+  };
+  std::vector<std::pair<std::string, std::vector<Line>>> steps;
+  const std::string text = before_and_after_tables();
+  for (const std::string& line : lines_of(text.substr(text.find("| launches |")))) {
+    std::vector<std::string> cells;
+    std::istringstream in(line);
+    for (std::string cell; std::getline(in, cell, '|');) cells.push_back(cell);
+    if (line.starts_with("| **"))
+      steps.emplace_back(cells[1].substr(3, cells[1].size() - 6), std::vector<Line>());
+    else if (!steps.empty())
+      steps.back().second.push_back({cells[1], std::stod(cells[1]) * std::stod(cells[3]),
+                                     std::stod(cells[1]) * std::stod(cells[5])});
+  }
+  ASSERT_EQ(steps.size(), 8u);
+  steps.pop_back();  // attention alone
+  const std::vector<Line> first = steps.front().second;
+  for (const auto& [name, lines] : steps) {
+    double sum[2] = {};
+    const auto add = [&](const Line& l) { sum[0] += l.before, sum[1] += l.after; };
+    std::map<std::string, size_t> said;  // by a launch's name
+    const auto name_of = [](const Line& l) { return l.what.substr(l.what.find(' ', 1)); };
+    for (const Line& l : lines) add(l), ++said[name_of(l)];
+    for (const Line& l : first)  // of two of a name the first differs
+      if (size_t& n = said[name_of(l)]; n > 0)
+        --n;
+      else
+        add(l);
+    EXPECT_THAT(text, HasSubstr(fmt::format("| {} |", name)));
+    std::istringstream row(text.substr(text.find(fmt::format("| {} |", name))));
+    std::string cell;
+    for (int i = 0; i < 3; ++i) std::getline(row, cell, '|');  // name, goal
+    for (const double us : sum) {
+      std::getline(row, cell, '|');
+      EXPECT_NEAR(std::stod(cell), us / 1e3, .0065) << name;
     }
   }
 }
