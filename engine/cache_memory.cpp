@@ -21,8 +21,8 @@ bool room_for_all(const SessionOptions& o) {
 double kv_bytes_per_token(const ModelConfig& c, const SessionOptions& o) {
   const double per_value = o.kv_dtype == "f32"    ? 4
                            : o.kv_dtype == "bf16" ? 2
-                           : o.kv_dtype == "int8" ? 1 + 4.0 / c.head_dim
-                                                  : 0.5 + 4.0 / c.head_dim;
+                           : o.kv_dtype == "int4" ? 0.5 + 4.0 / c.head_dim
+                                                  : 1 + 4.0 / c.head_dim;
   return 2.0 * c.n_layers * c.kv_dim() * per_value;
 }
 

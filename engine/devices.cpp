@@ -51,7 +51,7 @@ std::vector<std::string> one_isa_paths() {
   return names;
 }
 
-std::vector<std::string> kv_dtypes() { return {"f32", "bf16", "int8", "int4"}; }
+std::vector<std::string> kv_dtypes() { return {"f32", "bf16", "int8", "fp8", "int4"}; }
 
 bool is_gpu(const std::string& device) { return gpu_index(device).has_value(); }
 

@@ -30,9 +30,10 @@ struct SessionOptions {
   // Gives up equal bits across instruction sets where that is faster; a row's bits still depend on
   // the row alone. Only paths of one_isa_paths() have this.
   bool one_isa = false;
-  // Keys and values: "f32", "bf16", "int8" (one scale per position and head) or "int4" (scale and
-  // offset per position and head: engine/cpu/kernels/int4.h); "" = float32 with f32 weights,
-  // bfloat16 otherwise. A GPU has these two only.
+  // Keys and values: "f32", "bf16", "int8" or "fp8" (bytes, one scale per position and head; fp8 is
+  // E4M3: engine/cpu/kernels/fp8.h), or "int4" (scale and offset per position and head:
+  // engine/cpu/kernels/int4.h); "" = float32 with f32 weights, bfloat16 otherwise. A GPU has these
+  // two and bytes.
   std::string kv_dtype;
   bool measure_phases = false;
   // On a GPU: adds to device_time(). Two events around what is queued, no synchronisation.
@@ -48,7 +49,7 @@ SessionOptions resolve_engine(SessionOptions options);
 SessionOptions resolve_engine(SessionOptions options, const cuda::DeviceList& gpus);
 
 // The same, and the KV cache for weights of this format. A cache on a GPU has the type of its
-// weights: float32 with f32, bfloat16 otherwise.
+// weights, float32 with f32 and bfloat16 otherwise, or bytes.
 SessionOptions resolve_options(SessionOptions options, WeightFormat format);
 SessionOptions resolve_options(SessionOptions options, WeightFormat format,
                                const cuda::DeviceList& gpus);

@@ -212,6 +212,8 @@ void Attention<T>::scores(const float* q, int n_q, const T* k, int n_blocks, flo
     k_.scores_int8(q, c_.head_dim, n_q, k, n_blocks, c_.head_dim, scale, s, lds);
   else if constexpr (std::is_same_v<T, uint8_t>)
     k_.scores_int4(q, c_.head_dim, n_q, k, n_blocks, c_.head_dim, scale, s, lds);
+  else if constexpr (std::is_same_v<T, Fp8>)
+    k_.scores_fp8(q, c_.head_dim, n_q, k, n_blocks, c_.head_dim, scale, s, lds);
   else
     k_.scores_bf16(q, c_.head_dim, n_q, k, n_blocks, c_.head_dim, scale, s, lds);
 }
@@ -226,6 +228,8 @@ void Attention<T>::weighted_sum(const float* p, int n_q, const T* v, int ldv, in
     k_.weighted_sum_int8(p, kChunk, n_q, v, ldv, n, w, acc, w);
   else if constexpr (std::is_same_v<T, uint8_t>)
     k_.weighted_sum_int4(p, kChunk, n_q, v, ldv, n, w, acc, w);
+  else if constexpr (std::is_same_v<T, Fp8>)
+    k_.weighted_sum_fp8(p, kChunk, n_q, v, ldv, n, w, acc, w);
   else
     k_.weighted_sum_bf16(p, kChunk, n_q, v, ldv, n, w, acc, w);
 }

@@ -145,6 +145,8 @@ std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model,
     return std::make_unique<CpuBackend<float>>(std::move(model), options, blocks);
   if (options.kv_dtype == "int8")
     return std::make_unique<CpuBackend<int8_t>>(std::move(model), options, blocks);
+  if (options.kv_dtype == "fp8")
+    return std::make_unique<CpuBackend<cpu::Fp8>>(std::move(model), options, blocks);
   if (options.kv_dtype == "int4")
     return std::make_unique<CpuBackend<uint8_t>>(std::move(model), options, blocks);
   return std::make_unique<CpuBackend<uint16_t>>(std::move(model), options, blocks);

@@ -1,8 +1,8 @@
 // Key/value storage of the vector path, laid out for its kernels. T is float, uint16_t (bfloat16),
-// int8_t (bytes, one scale per position and head: round_to_bytes) or uint8_t (two codes of 4 bits,
-// scale and offset per position and head: kernels/int4.h). Rounded when written, also the rows of
-// the forward that computes them, so a row sees the same values whether its ancestors are committed
-// or not.
+// int8_t or Fp8 (bytes, one scale per position and head: round_to_bytes, kernels/fp8.h) or uint8_t
+// (two codes of 4 bits, scale and offset per position and head: kernels/int4.h). Rounded when
+// written, also the rows of the forward that computes them, so a row sees the same values whether
+// its ancestors are committed or not.
 //   K: blocks of 16 positions, [kv head][position / 16][head_dim][16]: a block is one column of a
 //   score tile. V: rows, [kv head][position][padded head_dim].
 //   Bytes and codes are followed by four bytes a position, its scale (Int4Steps of codes): 16 after
@@ -20,6 +20,7 @@
 #include "engine/base/aligned.h"
 #include "engine/cpu/chunk_sums.h"
 #include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/fp8.h"
 #include "engine/cpu/kernels/int4.h"
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/model/weight_matrix.h"
@@ -94,7 +95,7 @@ class KvStore {
           uint8_t codes[kMostDims];
           set_scale(k_scale(h, p), kernels.head_to_int4(k, static_cast<int>(hd_), codes));
           pack_int4_key(codes, hd_, k_lane(h, p), kLanes);
-        } else if constexpr (kScaled) {
+        } else if constexpr (std::is_same_v<T, int8_t>) {
           set_scale(k_scale(h, p),
                     kernels.head_to_bytes(k, static_cast<int>(hd_), k_lane(h, p), kLanes));
         } else {
@@ -112,10 +113,10 @@ class KvStore {
         uint8_t codes[kMostDims];
         set_scale(to + value_, kernels.head_to_int4(v, n, codes));
         pack_int4_value(codes, hd_, to);
-      } else if constexpr (kScaled) {
+      } else if constexpr (std::is_same_v<T, int8_t>) {
         set_scale(to + value_, kernels.head_to_bytes(v, n, to, 1));
       } else {
-        std::copy_n(v, n, to);
+        write_value(h, static_cast<size_t>(position), v);
       }
     }
   }
@@ -171,10 +172,12 @@ class KvStore {
       return float_to_bfloat16(x);
   }
   static float widened(T x) {
-    if constexpr (!std::is_same_v<T, uint16_t>)
-      return x;
-    else
+    if constexpr (std::is_same_v<T, uint16_t>)
       return std::bit_cast<float>(static_cast<uint32_t>(x) << 16);
+    else if constexpr (std::is_same_v<T, Fp8>)
+      return fp8_value(x);
+    else
+      return x;
   }
 
  private:
@@ -186,7 +189,7 @@ class KvStore {
       set_scale(k_scale(head, position), round_to_int4(k, hd_, codes));
       pack_int4_key(codes, hd_, to, kLanes);
     } else if constexpr (kScaled) {
-      set_scale(k_scale(head, position), round_to_bytes(k, hd_, to, kLanes));
+      set_scale(k_scale(head, position), rounded(k, hd_, to, kLanes));
     } else {
       for (size_t d = 0; d < hd_; ++d) to[d * kLanes] = stored(k[d]);
     }
@@ -198,7 +201,7 @@ class KvStore {
       set_scale(to + value_, round_to_int4(v, hd_, codes));
       pack_int4_value(codes, hd_, to);
     } else if constexpr (kScaled) {
-      set_scale(to + value_, round_to_bytes(v, hd_, to, 1));
+      set_scale(to + value_, rounded(v, hd_, to, 1));
     } else {
       for (size_t d = 0; d < hd_; ++d) to[d] = stored(v[d]);
     }
@@ -223,6 +226,13 @@ class KvStore {
     return k_.data() + (head * (capacity_ / kLanes) + position / kLanes) * block_ + key_ * kLanes +
            position % kLanes * kScaleBytes;
   }
+  // Of bytes: a head to to[i * stride]; its scale.
+  static float rounded(const float* x, size_t n, T* to, size_t stride) {
+    if constexpr (std::is_same_v<T, Fp8>)
+      return round_to_fp8(x, n, to, stride);
+    else
+      return round_to_bytes(x, n, to, stride);
+  }
   template <typename S>
   static void set_scale(T* at, S value) {
     static_assert(sizeof value == kScaleBytes);
@@ -235,7 +245,7 @@ class KvStore {
     return value;
   }
   static constexpr bool kCoded = std::is_same_v<T, uint8_t>;
-  static constexpr bool kScaled = kCoded || std::is_same_v<T, int8_t>;
+  static constexpr bool kScaled = kCoded || std::is_same_v<T, int8_t> || std::is_same_v<T, Fp8>;
   static constexpr size_t kScaleBytes = 4;
   static constexpr size_t kMostDims = ChunkSums::kMaxWidth;  // Attention refuses wider heads
   size_t heads_ = 0, hd_ = 0, capacity_ = 0;

@@ -300,6 +300,7 @@ const LowRankLayer& Layers<T>::delta_of(int l) const {
 template class Layers<float>;
 template class Layers<uint16_t>;
 template class Layers<int8_t>;
+template class Layers<Fp8>;
 template class Layers<uint8_t>;
 
 }  // namespace evalrun::engine::cpu

@@ -8,6 +8,7 @@
 #include "engine/backend.h"
 #include "engine/base/error.h"
 #include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/fp8.h"
 #include "engine/cpu/kernels/int4.h"
 #include "engine/cpu/reference_products.h"
 #include "engine/row_program.h"
@@ -307,6 +308,13 @@ Floats ReferenceBackend::stored(Floats v) const {
     for (size_t at = 0; at < v.size(); at += hd) {
       const float scale = cpu::round_to_bytes(v.data() + at, hd, q.data(), 1);
       for (size_t i = 0; i < hd; ++i) v[at + i] = static_cast<float>(q[i]) * scale;
+    }
+  }
+  if (kv_dtype_ == "fp8") {
+    std::vector<cpu::Fp8> codes(hd);
+    for (size_t at = 0; at < v.size(); at += hd) {
+      const float scale = cpu::round_to_fp8(v.data() + at, hd, codes.data(), 1);
+      for (size_t i = 0; i < hd; ++i) v[at + i] = cpu::fp8_value(codes[i]) * scale;
     }
   }
   if (kv_dtype_ == "int4") {

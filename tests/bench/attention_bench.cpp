@@ -168,6 +168,7 @@ int main(int argc, char** argv) {
   register_storage<float>("f32");
   register_storage<uint16_t>("bf16");
   register_storage<int8_t>("int8");
+  register_storage<cpu::Fp8>("fp8");
   register_storage<uint8_t>("int4");
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

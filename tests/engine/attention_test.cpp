@@ -267,6 +267,7 @@ TEST_P(EveryAttention, RowsHaveTheBitsOfTheDefinition) {
       check<float>(c, "f32");
       check<uint16_t>(c, "bf16");
       check<int8_t>(c, "int8");
+      check<cpu::Fp8>(c, "fp8");
       check<uint8_t>(c, "int4");
     }
 }

@@ -133,7 +133,7 @@ class KvMemories : public ::testing::Test {
   cpu::KvMemory<T> memory_;
   std::map<Place, int> row_at_;
 };
-using MemoryTypes = ::testing::Types<float, uint16_t, int8_t, uint8_t>;
+using MemoryTypes = ::testing::Types<float, uint16_t, int8_t, cpu::Fp8, uint8_t>;
 TYPED_TEST_SUITE(KvMemories, MemoryTypes);
 
 TYPED_TEST(KvMemories, RowsOfManySequencesGoWhereTheyBelongAndNowhereElse) {

@@ -35,7 +35,7 @@ std::vector<float> position_of(const cpu::KvStore<T>& store, int position) {
 
 template <typename T>
 class KvStores : public ::testing::Test {};
-using StoredTypes = ::testing::Types<float, uint16_t, int8_t, uint8_t>;
+using StoredTypes = ::testing::Types<float, uint16_t, int8_t, cpu::Fp8, uint8_t>;
 TYPED_TEST_SUITE(KvStores, StoredTypes);
 
 TYPED_TEST(KvStores, CopiesTheseAndNoOtherPositions) {

@@ -99,6 +99,7 @@ inline std::vector<Path> all_paths() {
   // The cache is no matter of the weights.
   for (const std::string& isa : available_isas()) {
     paths.push_back({isa, WeightFormat::kInt8, "int8"});
+    paths.push_back({isa, WeightFormat::kInt8, "fp8"});
     paths.push_back({isa, WeightFormat::kInt8, "int4"});
     paths.push_back({isa, WeightFormat::kInt8, "f32"});
   }

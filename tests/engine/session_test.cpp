@@ -28,10 +28,12 @@ TEST(Session, RefusesACacheOrBitsItDoesNotHave) {
 
 TEST(Session, CacheOfBytesIsNearlyAQuarter) {
   const auto model = make_random_model(small_config(), 1);
-  auto bytes = open(model, Path{"", WeightFormat::kF32, "int8"}, 1, 512);
   auto floats = open(model, Path{"", WeightFormat::kF32, "f32"}, 1, 512);
   EXPECT_EQ(floats->kv_bytes(), 512u * 2 * 2 * 32 * 4);  // tokens, layers, k and v, values, size
-  EXPECT_EQ(bytes->kv_bytes(), 512u * 2 * 2 * (32 + 2 * 4));  // a scale per head
+  for (const char* kv : {"int8", "fp8"}) {
+    auto bytes = open(model, Path{"", WeightFormat::kF32, kv}, 1, 512);
+    EXPECT_EQ(bytes->kv_bytes(), 512u * 2 * 2 * (32 + 2 * 4)) << kv;  // a scale per head
+  }
 }
 
 TEST(Session, CacheOfCodesIsNearlyAnEighth) {
@@ -156,8 +158,10 @@ TEST(Session, TheNeedOfACacheOfBytesIsCountedAsItIs) {
   };
   const double floats = 2.0 * c.n_layers * c.kv_dim(), rope = 4.0 * c.head_dim;
   EXPECT_EQ(needed("f32"), base::format_bytes(o.max_tokens * (4 * floats + rope)));
-  EXPECT_EQ(needed("int8"),
-            base::format_bytes(o.max_tokens * ((1 + 4.0 / c.head_dim) * floats + rope)));
+  for (const char* kv : {"int8", "fp8"})
+    EXPECT_EQ(needed(kv),
+              base::format_bytes(o.max_tokens * ((1 + 4.0 / c.head_dim) * floats + rope)))
+        << kv;
   EXPECT_EQ(needed("int4"),
             base::format_bytes(o.max_tokens * ((0.5 + 4.0 / c.head_dim) * floats + rope)));
 }

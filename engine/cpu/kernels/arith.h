@@ -103,22 +103,37 @@ EVALRUN_DEVICE static inline Merge merge_chunk(float m, float l, float chunk_m, 
   return {top, l * keep + chunk_l * add, keep, add};
 }
 
-// One head of keys or values as bytes: x = scale * q with scale = largest magnitude / 127, q at
-// q[i * stride]. Not finite values make the scale NaN, and so all that is read from it.
-static inline float round_to_bytes(const float* x, size_t n, int8_t* q, size_t stride) {
-  float most = 0;
-  bool finite = true;
+// What a head of keys or values is kept with where each of its numbers is a byte: x = scale * q,
+// and q = x * inverse, rounded. An inverse of 0: all q are 0.
+struct ByteSteps {
+  float scale, inverse;
+};
+// Of a head whose largest magnitude is `most` and becomes `largest`. One that is not finite makes
+// the scale NaN, and so all that is read from it.
+EVALRUN_DEVICE static inline ByteSteps byte_steps(float most, float largest) {
+  if (!(most <= 3.402823466e+38f)) return {std::bit_cast<float>(0x7fc00000u), 0.0f};
+  // Below this, largest / most might overflow; such heads are zero.
+  if (most < 1e-30f) return {0.0f, 0.0f};
+  return {most / largest, largest / most};
+}
+// By their bits, where what is not finite is above all numbers.
+static inline float largest_magnitude(const float* x, size_t n) {
+  uint32_t most = 0;
   for (size_t i = 0; i < n; ++i) {
-    const float magnitude = std::fabs(x[i]);
-    finite = finite && magnitude <= 3.402823466e+38f;
+    const uint32_t magnitude = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
     most = magnitude > most ? magnitude : most;
   }
-  // Below this, 127 / most would overflow; such heads are zero.
-  const bool nothing = !finite || most < 1e-30f;
-  const float inverse = nothing ? 0.0f : 127.0f / most;
+  return std::bit_cast<float>(most);
+}
+
+// One head of keys or values as bytes: scale = largest magnitude / 127, q at q[i * stride].
+static inline float round_to_bytes(const float* x, size_t n, int8_t* q, size_t stride) {
+  const ByteSteps steps = byte_steps(largest_magnitude(x, n), 127.0f);
   for (size_t i = 0; i < n; ++i)
-    q[i * stride] = nothing ? int8_t{0} : static_cast<int8_t>(std::nearbyint(x[i] * inverse));
-  return !finite ? __builtin_nanf("") : nothing ? 0.0f : most / 127.0f;
+    q[i * stride] = steps.inverse == 0.0f
+                        ? int8_t{0}
+                        : static_cast<int8_t>(std::nearbyint(x[i] * steps.inverse));
+  return steps.scale;
 }
 
 // Half-split rotation of one head; cos, sin: [hd / 2].

@@ -25,6 +25,7 @@
 #include <span>
 #include <string_view>
 
+#include "engine/cpu/kernels/fp8.h"
 #include "engine/cpu/kernels/int4.h"
 #include "engine/model/weight_matrix.h"
 
@@ -139,8 +140,8 @@ struct Kernels {
   // One head in 4 bits: a code for each of n values; what they are read with (round_to_int4).
   Int4Steps (*head_to_int4)(const float* x, int n, uint8_t* codes);
 
-  // Attention over keys and values of float32, bfloat16, bytes with scales or codes of 4 bits
-  // (KvStore); widened, then float32 arithmetic.
+  // Attention over keys and values of float32, bfloat16, bytes with scales (int8, fp8) or codes of
+  // 4 bits (KvStore); widened, then float32 arithmetic.
   // s[q][16 b + lane] = scale * sum_d q[q][d] * k[b][d][lane]; k in blocks of 16 positions [d][16].
   void (*scores_f32)(const float* q, int ldq, int n_q, const float* k_blocks, int n_blocks,
                      int head_dim, float scale, float* s, int lds);
@@ -150,6 +151,8 @@ struct Kernels {
                       int head_dim, float scale, float* s, int lds);
   void (*scores_int4)(const float* q, int ldq, int n_q, const uint8_t* k_blocks, int n_blocks,
                       int head_dim, float scale, float* s, int lds);
+  void (*scores_fp8)(const float* q, int ldq, int n_q, const Fp8* k_blocks, int n_blocks,
+                     int head_dim, float scale, float* s, int lds);
   // One chunk of n_q queries, kChunk scores each: those of query q are at [lo, hi[q]). On return
   // p = exp(s - max) there, and each query's maximum and the sum of its p. A query without scores,
   // hi[q] <= lo, is left alone.
@@ -163,6 +166,8 @@ struct Kernels {
                             int width, float* acc, int lda);
   void (*weighted_sum_int4)(const float* p, int ldp, int n_q, const uint8_t* v, int ldv, int n,
                             int width, float* acc, int lda);
+  void (*weighted_sum_fp8)(const float* p, int ldp, int n_q, const Fp8* v, int ldv, int n,
+                           int width, float* acc, int lda);
   // Running softmax of n_q queries: weighted sums [n_q][width], maxima and denominators of one more
   // chunk into out, m, l (merge_chunk in arith.h).
   void (*merge)(float* out, float* m, float* l, const float* chunk, const float* chunk_m,

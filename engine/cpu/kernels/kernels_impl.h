@@ -7,12 +7,14 @@
 // sum(v) = sum_lanes() of arith.h, largest(v) of the lanes, kTileQueries (most queries of an
 // attention tile: 6 or 2), tile_columns(queries) (its keys or values, in vectors). Of codes of 4
 // bits (int4.h) of_codes(p, shift): (p[lane] >> shift) & 15, and with code_values(steps) as a third
-// argument int4_value() of these. And widen_pairs(p, even, odd): of 16 pairs of bfloat16 the first
-// ones and the second ones.
+// argument int4_value() of these. Of E4M3 (fp8.h) of_fp8(p): a 256th of fp8_value(), exact. And
+// widen_pairs(p, even, odd): of 16 pairs of bfloat16 the first ones and the second ones.
+#include "engine/cpu/kernels/fp8.h"
 #include "engine/cpu/kernels/int4.h"
 
 namespace {
 
+using evalrun::engine::cpu::Fp8;
 using evalrun::engine::cpu::Int4Steps;
 using evalrun::engine::cpu::kChunk;
 using evalrun::engine::cpu::kLanes;
@@ -109,30 +111,46 @@ struct Stored {
   }
 };
 
-// Bytes are followed by their scales: 16 floats after a block of keys, one after a value.
-template <>
-struct Stored<int8_t> {
+// A number in a byte, T: they are followed by their scales, 16 floats after a block of keys, one
+// after a value. kUnit: what V makes of a byte is that part of the number it stands for. A power of
+// two, so that it changes no bit on which side of a product it is.
+template <typename T>
+struct StoredBytes {
   static constexpr int kTogether = 1;
+  static constexpr bool kIsFp8 = std::is_same_v<T, Fp8>;
+  static constexpr float kUnit = kIsFp8 ? 256.0f : 1.0f;
+  static V load(const T* p) {
+    if constexpr (kIsFp8)
+      return V::of_fp8(reinterpret_cast<const uint8_t*>(p));
+    else
+      return V::load(p);
+  }
   static size_t key_block(int head_dim) {
     return static_cast<size_t>(head_dim) * kLanes + kLanes * sizeof(float);
   }
   using KeyScale = V;
-  static V key_scale(const int8_t* block, int head_dim) {
-    return V::load(reinterpret_cast<const float*>(block + static_cast<size_t>(head_dim) * kLanes));
+  static V key_scale(const T* block, int head_dim) {
+    const V scale =
+        V::load(reinterpret_cast<const float*>(block + static_cast<size_t>(head_dim) * kLanes));
+    return kIsFp8 ? scale * V::bcast(kUnit) : scale;
   }
-  static V key(const int8_t* block, int d, int /*part*/, const V& scale) {
-    return V::load(block + static_cast<size_t>(d) * kLanes) * scale;
+  static V key(const T* block, int d, int /*part*/, const V& scale) {
+    return load(block + static_cast<size_t>(d) * kLanes) * scale;
   }
   using ValueScale = V;
-  static V value_scale(const int8_t* row, int width) {
+  static V value_scale(const T* row, int width) {
     float scale;
     __builtin_memcpy(&scale, row + width, sizeof scale);
-    return V::bcast(scale);
+    return V::bcast(scale * kUnit);
   }
-  static V value(const int8_t* row, int d, int /*part*/, const V& scale) {
-    return V::load(row + d) * scale;
+  static V value(const T* row, int d, int /*part*/, const V& scale) {
+    return load(row + d) * scale;
   }
 };
+template <>
+struct Stored<int8_t> : StoredBytes<int8_t> {};
+template <>
+struct Stored<Fp8> : StoredBytes<Fp8> {};
 
 // Codes of 4 bits, two in a byte, are followed by Int4Steps (int4.h): 16 of them after a block of
 // keys, one after a value.

@@ -29,11 +29,13 @@ constexpr evalrun::engine::cpu::Kernels table_named(const char* name) {
           scores<uint16_t>,
           scores<int8_t>,
           scores<uint8_t>,
+          scores<Fp8>,
           softmax_chunk,
           weighted_sum<float>,
           weighted_sum<uint16_t>,
           weighted_sum<int8_t>,
           weighted_sum<uint8_t>,
+          weighted_sum<Fp8>,
           merge,
           track_max};
 }

@@ -9,6 +9,7 @@
 
 namespace {
 
+using evalrun::engine::cpu::ByteSteps;
 using evalrun::engine::cpu::IntegerRow;
 
 void rotate(const float* x, const float* cos, const float* sin, int half, int n_heads, float* y) {
@@ -73,17 +74,18 @@ float head_to_bytes(const float* x, int n, int8_t* q, int stride) {
     largest = V::vmax(V::abs(v), largest);
     poison = V::fma(v, V::zero(), poison);
   }
-  const float most = V::largest(largest);
   const bool finite = V::sum(poison) == 0.0f;
-  const bool nothing = !finite || most < 1e-30f;
-  const V inverse = V::bcast(nothing ? 0.0f : 127.0f / most);
+  const ByteSteps steps =
+      evalrun::engine::cpu::byte_steps(finite ? V::largest(largest) : __builtin_nanf(""), 127.0f);
+  const bool nothing = steps.inverse == 0.0f;
+  const V inverse = V::bcast(steps.inverse);
   for (int i = 0; i < n; i += kLanes) {
     alignas(16) int8_t bytes[kLanes];
     V::store_bytes(bytes, nothing ? V::zero() : vector(i) * inverse);
     for (int j = 0; j < kLanes && i + j < n; ++j)
       q[static_cast<ptrdiff_t>(i + j) * stride] = bytes[j];
   }
-  return !finite ? __builtin_nanf("") : nothing ? 0.0f : most / 127.0f;
+  return steps.scale;
 }
 
 // round_to_int4() of int4.h.

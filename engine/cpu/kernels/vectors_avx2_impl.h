@@ -65,6 +65,15 @@ struct V {
     return {_mm256_fmadd_ps(codes.a, values.scale, values.offset),
             _mm256_fmadd_ps(codes.b, values.scale, values.offset)};
   }
+  // The sign above, exponent and mantissa below it as a half has them, whose bias is 8 more. Bit 14
+  // is another copy of the sign.
+  static V of_fp8(const uint8_t* p) {
+    const __m256i words = _mm256_slli_epi16(
+        _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 7);
+    const __m256i halves = _mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xBFFF)));
+    return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+            _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+  }
   static V of_half(const std::byte* p) {
     const auto* h = reinterpret_cast<const __m128i*>(p);
     return {_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1))};

@@ -52,6 +52,14 @@ struct V {
   static V of_codes(const uint8_t* p, int shift, const CodeValues& values) {
     return {_mm512_permutexvar_ps(codes(p, shift), values.of_code)};
   }
+  // The sign above, exponent and mantissa below it as a half has them, whose bias is 8 more. Bit 14
+  // is another copy of the sign.
+  static V of_fp8(const uint8_t* p) {
+    const __m256i words = _mm256_slli_epi16(
+        _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 7);
+    return {
+        _mm512_cvtph_ps(_mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xBFFF))))};
+  }
   static V of_half(const std::byte* p) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
   }

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/fp8.h"
 #include "engine/cpu/kernels/int4.h"
 #include "engine/cpu/kernels/product_kind.h"
 #include "engine/formats/dtype.h"
@@ -47,6 +48,12 @@ struct V {
   }
   static V of_codes(const uint8_t* p, int shift, const CodeValues& values) {
     return fma(of_codes(p, shift), bcast(values.scale), bcast(values.offset));
+  }
+  static V of_fp8(const uint8_t* p) {
+    return each([&](int i) {
+      return evalrun::engine::cpu::fp8_value(static_cast<evalrun::engine::cpu::Fp8>(p[i])) *
+             0x1p-8f;
+    });
   }
   static V of_half(const std::byte* p) {
     uint16_t h[16];
