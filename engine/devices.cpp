@@ -52,6 +52,7 @@ std::vector<std::string> one_isa_paths() {
 }
 
 std::vector<std::string> kv_dtypes() { return {"f32", "bf16", "int8", "fp8", "int4"}; }
+bool kv_in_bytes(const std::string& kv_dtype) { return kv_dtype == "int8" || kv_dtype == "fp8"; }
 
 bool is_gpu(const std::string& device) { return gpu_index(device).has_value(); }
 

@@ -19,6 +19,8 @@ std::vector<std::string> one_isa_paths();
 int allowed_cores();
 // "f32", "bf16", "int8".
 std::vector<std::string> kv_dtypes();
+// A byte each and a scale per position and head: what a GPU has beside the type of its weights.
+bool kv_in_bytes(const std::string& kv_dtype);
 
 bool is_gpu(const std::string& device);  // a CUDA device by its name, there or not
 

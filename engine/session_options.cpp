@@ -91,10 +91,11 @@ SessionOptions resolve_options(SessionOptions options, WeightFormat format,
   if (!contains(kv_dtypes(), o.kv_dtype))
     throw base::usage_error(fmt::format("unknown format '{}' of the KV cache", o.kv_dtype),
                             base::suggest(o.kv_dtype, kv_dtypes()));
-  if (is_gpu(o.device) && o.kv_dtype != usual && o.kv_dtype != "int8")
+  if (is_gpu(o.device) && o.kv_dtype != usual && !kv_in_bytes(o.kv_dtype))
     throw base::usage_error(
-        fmt::format("--kv-dtype {} is not for device '{}': with {} weights its cache is {} or int8",
-                    o.kv_dtype, o.device, name_of(format), usual),
+        fmt::format(
+            "--kv-dtype {} is not for device '{}': with {} weights its cache is {}, int8 or fp8",
+            o.kv_dtype, o.device, name_of(format), usual),
         o.kv_dtype == "int4" ? "--kv-dtype int8, or compute on the CPU: --device cpu"
                              : "leave --kv-dtype out, or choose other weights with --dtype");
   check_pool(o);

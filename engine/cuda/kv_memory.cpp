@@ -12,7 +12,8 @@
 namespace evalrun::engine::cuda {
 
 KvType kv_type_of(const SessionOptions& o, bool bf16) {
-  if (o.kv_dtype == "int8") return KvType::kBytes;
+  if (o.kv_dtype == "int8") return KvType::kInt8;
+  if (o.kv_dtype == "fp8") return KvType::kFp8;
   return bf16 ? KvType::kBf16 : KvType::kF32;
 }
 
@@ -83,7 +84,7 @@ bool KvMemory::room_for_rows(int rows, bool keep, cudaStream_t stream) {
                                      cudaMemcpyDeviceToDevice, stream));
     };
     for (const auto& [to, from] : {std::pair(&k, &rows_k_), std::pair(&v, &rows_v_)}) {
-      if (type_ != KvType::kBytes) {
+      if (!in_bytes(type_)) {
         copy(*to, *from, 0, 0, pitch);
         continue;
       }
@@ -182,13 +183,13 @@ void KvMemory::read(int layer, int position, int sequence, std::span<float> k,
       else
         EVALRUN_CUDA(cudaMemcpy(line.data(), values, hd * value_bytes(), cudaMemcpyDeviceToHost));
       float scale = 1;
-      if (type_ == KvType::kBytes)
+      if (in_bytes(type_))
         EVALRUN_CUDA(cudaMemcpy(&scale, bytes + byte_scale_at(head, capacity, at, stride_),
                                 sizeof scale, cudaMemcpyDeviceToHost));
       for (size_t d = 0; d < hd; ++d) {
         float& x = to[static_cast<size_t>(h) * hd + d];
-        if (type_ == KvType::kBytes) {
-          x = static_cast<float>(line[d] - 128) * scale;
+        if (in_bytes(type_)) {
+          x = byte_number(type_, line[d]) * scale;
         } else if (type_ == KvType::kBf16) {
           uint16_t bits;
           std::memcpy(&bits, &line[d * 2], 2);

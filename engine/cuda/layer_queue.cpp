@@ -138,8 +138,8 @@ void LayerQueue::attend(int l) {
   const AttentionArguments a = attention_of(l);
   if (!session_.bf16)
     attend_f32(a, session_.kv.type(), session_.stream());
-  else if (session_.kv.type() == KvType::kBytes)
-    attend_bytes(a, session_.stream());
+  else if (in_bytes(session_.kv.type()))
+    attend_bytes(a, session_.kv.type(), session_.stream());
   else
     attend_bf16(a, session_.stream());
 }

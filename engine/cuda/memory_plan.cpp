@@ -199,9 +199,8 @@ void check_memory(const MemoryPlan& plan, const Model& model, const SessionOptio
           base::format_bytes(plan.caches), o.max_tokens, o.n_sequences,
           base::format_bytes(plan.buffers), base::format_bytes(free), base::format_bytes(total),
           base::format_bytes(plan.total() - free)),
-      "a smaller weight format (--dtype int8 or q4), bytes for keys and values (--kv-dtype int8), "
-      "a "
-      "shorter context (prompt + max_new), or a larger GPU");
+      "a smaller weight format (--dtype int8 or q4), bytes for keys and values (--kv-dtype int8 "
+      "or fp8), a shorter context (prompt + max_new), or a larger GPU");
 }
 
 }  // namespace evalrun::engine::cuda

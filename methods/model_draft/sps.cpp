@@ -140,13 +140,13 @@ std::string kv_of_draft(const SpsOptions& options, const MethodBuildContext& con
   if (on_gpu && options.draft_kv == "int4")
     throw base::usage_error(
         fmt::format("sps: draft_kv={} is not for device '{}': a cache there has the type that "
-                    "goes with its weights, or int8",
+                    "goes with its weights, or int8 or fp8",
                     options.draft_kv, context.session.device),
         "draft_kv=int8, or compute on the CPU: --device cpu");
   if (!options.draft_kv.empty()) return options.draft_kv;
   if (options.draft == "trained") return "";
   if (options.draft != kSelf) return context.session.kv_dtype;
-  if (on_gpu) return context.session.kv_dtype == "int8" ? "int8" : "";
+  if (on_gpu) return engine::kv_in_bytes(context.session.kv_dtype) ? context.session.kv_dtype : "";
   return engine::resolve_options(context.session, context.target->format()).kv_dtype;
 }
 
@@ -308,9 +308,10 @@ Parameters<SpsOptions> sps_parameters() {
               {{"q4", engine::WeightFormat::kQ4}, {"int8", engine::WeightFormat::kInt8}},
               "weights of draft=self; fewer bits than the target's")
       .choice(
-          "draft_kv", &Shape::draft_kv, {{"same", ""}, {"int8", "int8"}, {"int4", "int4"}},
+          "draft_kv", &Shape::draft_kv,
+          {{"same", ""}, {"int8", "int8"}, {"fp8", "fp8"}, {"int4", "int4"}},
           "keys and values of the draft: as the target's (of draft=trained as its weights'), or "
-          "8 or 4 bits with a scale per position and head (4 bits: CPU)")
+          "8 bits (fp8: floating point) or 4 with a scale per position and head (4 bits: CPU)")
       .add("draft_temperature", &Shape::draft_temperature, {0, 100},
            "temperature of the draft when sampling; 0 = the target's")
       .add("entropy", &Shape::entropy, {0, 100},

@@ -146,14 +146,14 @@ TEST(SessionOptionsOnAGpu, TheCacheHasTheTypeOfTheWeightsOrBytes) {
   EXPECT_EQ(resolved("", WeightFormat::kInt8), "bf16");
   EXPECT_EQ(resolved("bf16", WeightFormat::kQ4), "bf16");
   for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kQ4})
-    EXPECT_EQ(resolved("int8", format), "int8");
+    for (const char* kv : {"int8", "fp8"}) EXPECT_EQ(resolved(kv, format), kv);
   EXPECT_THAT(
       refusal([&] { resolved("f32", WeightFormat::kBf16); }),
-      AllOf(HasSubstr("with bf16 weights its cache is bf16 or int8"), Not(HasSubstr("cpu"))));
+      AllOf(HasSubstr("with bf16 weights its cache is bf16, int8 or fp8"), Not(HasSubstr("cpu"))));
   EXPECT_THAT(refusal([&] { resolved("bf16", WeightFormat::kF32); }), HasSubstr("f32 weights"));
   EXPECT_THAT(refusal([&] { resolved("int4", WeightFormat::kQ4); }),
               AllOf(HasSubstr("--kv-dtype int4 is not for device 'cuda:0'"),
-                    HasSubstr("with q4 weights its cache is bf16 or int8"),
+                    HasSubstr("with q4 weights its cache is bf16, int8 or fp8"),
                     HasSubstr("--kv-dtype int8, or"), HasSubstr("--device cpu")));
   EXPECT_THAT(refusal([&] { resolved("int2", WeightFormat::kF32); }),
               AllOf(HasSubstr("unknown format 'int2'"), HasSubstr("int4")));

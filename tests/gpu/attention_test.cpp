@@ -28,7 +28,7 @@ constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 // Keys or values, [key][head_dim], as they are stored.
 struct Lines {
   std::vector<float> values;
-  std::vector<int8_t> codes;  // of bytes, and their scales
+  std::vector<unsigned char> codes;  // of bytes, and their scales
   std::vector<float> scales;
 };
 // One row of a request, all of whose heads share one key head, and the keys before it.
@@ -47,13 +47,19 @@ Lines random_lines(base::Rng& rng, KvType type, int head_dim, int length) {
     // Scales that differ from key to key.
     const double size = 0.5 + rng.uniform();
     for (float& value : x) value = static_cast<float>(size * (2 * rng.uniform() - 1));
-    lines.codes.resize(lines.codes.size() + hd);
-    int8_t* codes = lines.codes.data() + lines.codes.size() - hd;
-    lines.scales.push_back(cpu::round_to_bytes(x.data(), hd, codes, 1));
+    if (!in_bytes(type)) {
+      for (const float value : x)
+        lines.values.push_back(bfloat16_to_float(float_to_bfloat16(value)));
+      continue;
+    }
+    // As one head of one position: codes, then its scale.
+    std::vector<unsigned char> head(kv_line_bytes(type, head_dim));
+    put_head(head.data(), {type, 0, 1, 0, head_dim, head_dim, false}, x.data());
+    lines.codes.insert(lines.codes.end(), head.begin(), head.begin() + head_dim);
+    lines.scales.emplace_back();
+    std::memcpy(&lines.scales.back(), &head[hd], sizeof(float));
     for (size_t d = 0; d < hd; ++d)
-      lines.values.push_back(type == KvType::kBytes
-                                 ? static_cast<float>(codes[d]) * lines.scales.back()
-                                 : bfloat16_to_float(float_to_bfloat16(x[d])));
+      lines.values.push_back(byte_number(type, head[d]) * lines.scales.back());
   }
   return lines;
 }
@@ -67,9 +73,9 @@ LoneRow lone_row(KvType type, int heads, int head_dim, int length, int first) {
   for (Lines* lines : {&r.k, &r.v}) {
     *lines = random_lines(rng, type, head_dim, length);
     // Segments of which nothing is seen; of bytes, all that is not seen.
-    const int unseen = type == KvType::kBytes ? first : first / kSegment * kSegment;
+    const int unseen = in_bytes(type) ? first : first / kSegment * kSegment;
     std::fill_n(lines->values.begin(), unseen * head_dim, kNoNumber);
-    std::fill_n(lines->scales.begin(), unseen, kNoNumber);
+    if (in_bytes(type)) std::fill_n(lines->scales.begin(), unseen, kNoNumber);
   }
   return r;
 }
@@ -117,9 +123,9 @@ class HeadImage {
       if (row_.type == KvType::kBf16)
         store(at, d < hd ? float_to_bfloat16(lines.values[from + d]) : uint16_t{0});
       else if (d < hd)
-        store(at, static_cast<unsigned char>(lines.codes[from + d] + 128));
+        store(at, lines.codes[from + d]);
     }
-    if (row_.type == KvType::kBytes)
+    if (in_bytes(row_.type))
       store(capacity_ * stride / sizeof(float) + p, lines.scales[static_cast<size_t>(key)]);
   }
   DeviceBuffer on_device() const { return testing::on_device(bytes_); }
@@ -183,7 +189,7 @@ std::vector<uint16_t> attended(const LoneRow& r, int cached, int list = 64, int 
       out(static_cast<size_t>(a.out_stride) * sizeof(uint16_t));
   a.q = q.as<void>(), a.partial = partial.as<float>(), a.out = out.as<void>();
   prepare_attention();
-  r.type == KvType::kBytes ? attend_bytes(a, nullptr) : attend_bf16(a, nullptr);
+  in_bytes(r.type) ? attend_bytes(a, r.type, nullptr) : attend_bf16(a, nullptr);
   return to_host<uint16_t>(out, static_cast<size_t>(r.heads * r.head_dim));
 }
 
@@ -212,9 +218,12 @@ TEST_P(Attention, WhereKeysLieChangesNoBit) {
                                                << ", keys from " << first << ", cached " << cached;
     }
 }
-INSTANTIATE_TEST_SUITE_P(Cache, Attention, ::testing::Values(KvType::kBf16, KvType::kBytes),
+INSTANTIATE_TEST_SUITE_P(Cache, Attention,
+                         ::testing::Values(KvType::kBf16, KvType::kInt8, KvType::kFp8),
                          [](const auto& type) {
-                           return type.param == KvType::kBytes ? "bytes" : "bf16";
+                           return type.param == KvType::kInt8  ? "int8"
+                                  : type.param == KvType::kFp8 ? "fp8"
+                                                               : "bf16";
                          });
 
 // More chunks than a warp has lanes.

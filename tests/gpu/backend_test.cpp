@@ -272,7 +272,7 @@ TEST_P(PromptsAtOnce, GiveTheSameBits) {
     EXPECT_TRUE(same_bits(run(1 << 30), run(1)));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Cache, PromptsAtOnce, ::testing::Values("bf16", "int8"),
+INSTANTIATE_TEST_SUITE_P(Cache, PromptsAtOnce, ::testing::Values("bf16", "int8", "fp8"),
                          [](const auto& type) { return type.param; });
 
 // Large prompts are attended to at once, and so are those whose partial results would be large.
@@ -431,7 +431,8 @@ TEST(CudaBackend, TheMemoryPlanIsWhatIsTaken) {
   for (const auto& [format, kv] :
        {std::pair{WeightFormat::kF32, ""}, std::pair{WeightFormat::kBf16, ""},
         std::pair{WeightFormat::kQ4, ""}, std::pair{WeightFormat::kF32, "int8"},
-        std::pair{WeightFormat::kQ4, "int8"}})
+        std::pair{WeightFormat::kQ4, "int8"}, std::pair{WeightFormat::kF32, "fp8"},
+        std::pair{WeightFormat::kQ4, "fp8"}})
     for (const NamedModel& m : tests::sample(feature_models(format), 2)) {
       SCOPED_TRACE(fmt::format("{}, {}, {}", m.name, name_of(format), kv));
       const bool bf16 = format != WeightFormat::kF32;
@@ -482,11 +483,13 @@ TEST(CudaBackend, CachesOfBytesAreAboutHalf) {
     o.device = "cuda", o.max_tokens = 256;
     const auto model = make_random_model(c, 1, WeightFormat::kBf16);
     const size_t usual = Session::create(model, o)->kv_bytes();
-    o.kv_dtype = "int8";
-    const auto s = Session::create(model, o);
-    EXPECT_EQ(static_cast<double>(s->kv_bytes()), share * static_cast<double>(usual));
-    EXPECT_EQ(s->options().kv_dtype, "int8");
-    EXPECT_EQ(256 * (s->bytes_per_forward(1) - s->bytes_per_forward(0)), s->kv_bytes());
+    for (const char* kv : {"int8", "fp8"}) {
+      o.kv_dtype = kv;
+      const auto s = Session::create(model, o);
+      EXPECT_EQ(static_cast<double>(s->kv_bytes()), share * static_cast<double>(usual));
+      EXPECT_EQ(s->options().kv_dtype, kv);
+      EXPECT_EQ(256 * (s->bytes_per_forward(1) - s->bytes_per_forward(0)), s->kv_bytes());
+    }
   }
 }
 
@@ -603,7 +606,7 @@ TEST(CudaBackend, HeadsLargerThanTheKernelsAreRefused) {
   c.head_dim = 264;
   SessionOptions o;
   o.device = "cuda", o.max_tokens = 32;
-  for (const char* kv : {"bf16", "int8"}) {
+  for (const char* kv : {"bf16", "int8", "fp8"}) {
     o.kv_dtype = kv;
     EXPECT_THROW((void)Session::create(make_random_model(c, 1, WeightFormat::kBf16), o),
                  base::Error);

@@ -1,5 +1,6 @@
-// Keys and values in bytes: what the device writes is what the CPU's quantiser says, code by code
-// and scale by scale, in the cache, among a request's rows, and after a commit.
+// Keys and values in bytes, int8 and fp8: what the device writes is what the CPU's quantiser says,
+// code by code and scale by scale, in the cache, among a request's rows, and after a commit; and
+// what it makes of a code is what the CPU makes of it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,18 +42,33 @@ HeadFloats odd_heads(int n, int head_dim) {
       for (int d = 0; d < head_dim; ++d)
         x[at + static_cast<size_t>(d)] = d == 0 ? -127.0f : static_cast<float>(d % 200) / 2 - 50;
     if (h % 9 == 7) x[place] = 1e-45f;
+    if (h % 9 == 8)  // the same of fp8, below its smallest normal number and above
+      for (int d = 0; d < head_dim; ++d) {
+        const auto value = [&](int code) { return cpu::fp8_value(static_cast<cpu::Fp8>(code)); };
+        const float middle = (value(d * 7 % 126) + value(d * 7 % 126 + 1)) / 2;
+        x[at + static_cast<size_t>(d)] = d == 0 ? 448.0f : d % 2 == 0 ? -middle : middle;
+      }
   }
   return x;
 }
 
-// A head's codes and scale as the CPU has them.
+// A head's codes, as the device has them, and scale.
 struct RoundedHead {
-  std::vector<int8_t> codes;
+  ByteImage codes;
   float scale;
 };
-RoundedHead of_cpu(const float* x, int head_dim) {
-  RoundedHead h{std::vector<int8_t>(static_cast<size_t>(head_dim)), 0};
-  h.scale = cpu::round_to_bytes(x, static_cast<size_t>(head_dim), h.codes.data(), 1);
+RoundedHead of_cpu(const float* x, int head_dim, KvType type) {
+  const auto n = static_cast<size_t>(head_dim);
+  RoundedHead h{ByteImage(n), 0};
+  if (type == KvType::kFp8) {
+    std::vector<cpu::Fp8> codes(n);
+    h.scale = cpu::round_to_fp8(x, n, codes.data(), 1);
+    for (size_t d = 0; d < n; ++d) h.codes[d] = static_cast<unsigned char>(codes[d]);
+    return h;
+  }
+  std::vector<int8_t> codes(n);
+  h.scale = cpu::round_to_bytes(x, n, codes.data(), 1);
+  for (size_t d = 0; d < n; ++d) h.codes[d] = static_cast<unsigned char>(codes[d] + 128);
   return h;
 }
 // The same of an image of the device: head number `head` of so many positions
@@ -62,8 +78,7 @@ RoundedHead of_device(const ByteImage& all, int head, int capacity, int position
   const auto begin = all.begin() + static_cast<ptrdiff_t>(head) * capacity * (stride + 4);
   RoundedHead h{{}, 0};
   for (int d = 0; d < head_dim; ++d)
-    h.codes.push_back(static_cast<int8_t>(
-        begin[by_dimension ? d * capacity + position : position * stride + d] - 128));
+    h.codes.push_back(begin[by_dimension ? d * capacity + position : position * stride + d]);
   std::memcpy(&h.scale, &begin[capacity * stride + 4 * position], 4);
   return h;
 }
@@ -81,6 +96,7 @@ RoundedHead of_device(const ByteImage& all, int head, int capacity, int position
 struct ByteCase {
   int head_dim;
   bool bf16;
+  KvType type;
   int stride = bf16 ? head_stride_for(head_dim) : head_dim, capacity = 256;
   int width = (kByteHeads + 2 * kByteKvHeads) * head_dim;
   HeadFloats y =
@@ -98,16 +114,16 @@ struct ByteCase {
     HeadFloats k(from, from + head_dim);
     const auto angles = static_cast<size_t>(position(row) * head_dim / 2);
     cpu::rope(k.data(), &cos[angles], &sin[angles], head_dim / 2);
-    return of_cpu(k.data(), head_dim);
+    return of_cpu(k.data(), head_dim, type);
   }
   RoundedHead value(int row, int head) const {
     return of_cpu(
         &y[static_cast<size_t>(row * width + (kByteHeads + kByteKvHeads + head) * head_dim)],
-        head_dim);
+        head_dim, type);
   }
 };
-ByteCase byte_case(int head_dim, bool bf16) {
-  ByteCase c{head_dim, bf16};
+ByteCase byte_case(int head_dim, bool bf16, KvType type) {
+  ByteCase c{head_dim, bf16, type};
   for (int p = 0; p < c.capacity; ++p)
     for (int d = 0; d < head_dim / 2; ++d) {
       c.cos.push_back(std::cos(static_cast<float>(p + d)));
@@ -146,14 +162,14 @@ WrittenBytes written_bytes(const ByteCase& c, bool direct, bool commit) {
   job.head_dim = c.head_dim, job.head_stride = c.stride, job.q = q.as<void>();
   job.cache = {cache_k.as<void>(), cache_v.as<void>(), c.capacity};
   job.step = {rows_k.as<void>(), rows_v.as<void>(), kByteRowCapacity};
-  job.direct = direct, job.bf16 = c.bf16, job.type = KvType::kBytes;
+  job.direct = direct, job.bf16 = c.bf16, job.type = c.type;
   rotate_rows(job, kByteRows, nullptr);
   if (commit) {
     CommitJob moved;
     moved.rows = list.as<CommitRow>(), moved.n_sequences = kByteSequences;
     moved.step = job.step, moved.cache = job.cache;
     moved.kv_heads = kByteKvHeads, moved.head_dim = c.head_dim, moved.head_stride = c.stride;
-    moved.type = KvType::kBytes;
+    moved.type = c.type;
     commit_rows(moved, kByteRows, 1, nullptr);
   }
   const auto back = [](const DeviceBuffer& b) { return to_host<unsigned char>(b, b.bytes()); };
@@ -193,9 +209,14 @@ size_t bytes_set(const ByteImage& bytes) {
   return n;
 }
 
-class ByteCache : public ::testing::TestWithParam<std::pair<int, bool>> {
+struct ByteShape {
+  int head_dim;
+  bool bf16;
+};
+class ByteCache : public ::testing::TestWithParam<std::tuple<ByteShape, KvType>> {
  protected:
-  const ByteCase c_ = byte_case(GetParam().first, GetParam().second);
+  const ByteCase c_ = byte_case(std::get<0>(GetParam()).head_dim, std::get<0>(GetParam()).bf16,
+                                std::get<1>(GetParam()));
 };
 
 TEST_P(ByteCache, PromptsAreWrittenAsTheCpuRoundsThem) {
@@ -220,28 +241,53 @@ TEST_P(ByteCache, CommitsMoveCodesAndScales) {
   EXPECT_EQ(w.cache_v, direct.cache_v);
 }
 
-INSTANTIATE_TEST_SUITE_P(Heads, ByteCache,
-                         ::testing::Values(std::pair{16, true}, std::pair{24, true},
-                                           std::pair{64, true}, std::pair{128, true},
-                                           std::pair{256, true}, std::pair{24, false},
-                                           std::pair{136, false}),
-                         [](const auto& test) {
-                           return std::to_string(test.param.first) +
-                                  (test.param.second ? "" : "_f32");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Heads, ByteCache,
+    ::testing::Combine(::testing::Values(ByteShape{16, true}, ByteShape{24, true},
+                                         ByteShape{64, true}, ByteShape{128, true},
+                                         ByteShape{256, true}, ByteShape{24, false},
+                                         ByteShape{136, false}),
+                       ::testing::Values(KvType::kInt8, KvType::kFp8)),
+    [](const auto& test) {
+      const ByteShape& shape = std::get<0>(test.param);
+      return std::to_string(shape.head_dim) + (shape.bf16 ? "" : "_f32") +
+             (std::get<1>(test.param) == KvType::kFp8 ? "_fp8" : "");
+    });
 
 // What the tests above compare is not equal by itself.
 TEST(ByteCacheCheck, SeesAnotherCodeAndAnotherScale) {
-  const RoundedHead want = of_cpu(odd_heads(1, 24).data(), 24);
+  const RoundedHead want = of_cpu(odd_heads(1, 24).data(), 24, KvType::kInt8);
   EXPECT_TRUE(same_head(want, want));
   RoundedHead other = want;
-  other.codes[23] = static_cast<int8_t>(other.codes[23] ^ 1);
+  other.codes[23] ^= 1;
   EXPECT_FALSE(same_head(other, want));
   other = want;
   other.scale = std::nextafter(other.scale, 1.0f);
   EXPECT_FALSE(same_head(other, want));
   other.scale = -want.scale;
   EXPECT_FALSE(same_head(other, want));
+}
+
+// All codes at each of a word's places: as numbers and as pairs of bfloat16, which are exact.
+TEST(ByteCacheCodes, AreTheNumbersOfTheCpu) {
+  for (uint32_t code = 0; code < 256; ++code) {
+    const float fp8 = cpu::fp8_value(static_cast<cpu::Fp8>(code));
+    const auto int8 = static_cast<float>(static_cast<int>(code) - 128);
+    EXPECT_EQ(number_of(static_cast<cpu::Fp8>(code)), fp8);
+    EXPECT_EQ(number_of(static_cast<Int8Code>(code)), int8);
+    EXPECT_EQ(byte_number(KvType::kFp8, static_cast<unsigned char>(code)), fp8);
+    EXPECT_EQ(byte_number(KvType::kInt8, static_cast<unsigned char>(code)), int8);
+    for (int at = 0; at < 4; ++at) {
+      const uint32_t word = (0x5aa5c33cu & ~(0xffu << (8 * at))) | code << (8 * at);
+      const auto number = [&](uint32_t pair) {
+        return at % 2 == 0 ? low_bf16(pair) : high_bf16(pair);
+      };
+      EXPECT_EQ(std::bit_cast<uint32_t>(number(fp8_pair(word, at / 2))),
+                std::bit_cast<uint32_t>(fp8))
+          << code << " at " << at;
+      EXPECT_EQ(number(int8_pair(word, at / 2)), int8) << code << " at " << at;
+    }
+  }
 }
 
 }  // namespace

@@ -242,19 +242,23 @@ TEST_P(BytesOnTheDevice, TokensAreThoseOfPlainDecoding) {
   const Arm& arm = GetParam();
   if (!has_its_turn(arm, "bytes, ")) return;
   if (engine::testing::kFewCases && !tests::in_sample(0, 4, 1, "bytes, " + arm.name)) return;
-  const std::string kv = "int8";
   const auto model = small_model(3, kVocab, WeightFormat::kBf16);
-  const auto ar = build_on_device(plain_decoding(), model, 1, kv);
-  const auto method = build_on_device(arm, model, 1, kv);
-  const auto plain = engine::Session::create(model, on_device(kv)),
-             session = engine::Session::create(model, on_device(kv));
-  EXPECT_EQ(session->options().kv_dtype, kv);
-  for (Turn& t : turns(WeightFormat::kQ4)) {
-    ASSERT_EQ(run(*method, *session, t).tokens, run(*ar, *plain, t).tokens);
-    same_cache(*session, *plain, model->config());
-    t.sampling = sampling_for(arm, {0.9, 8, 0.95}), t.seed = 5;
-    if (!gives_the_same_tokens(arm, t.sampling)) continue;
-    ASSERT_EQ(run(*method, *session, t).tokens, run(*ar, *plain, t).tokens);
+  std::vector<std::string> types = {"int8", "fp8"};
+  if (engine::testing::kFewCases) types = tests::sample(types, 1);
+  for (const std::string& kv : types) {
+    SCOPED_TRACE(kv);
+    const auto ar = build_on_device(plain_decoding(), model, 1, kv);
+    const auto method = build_on_device(arm, model, 1, kv);
+    const auto plain = engine::Session::create(model, on_device(kv)),
+               session = engine::Session::create(model, on_device(kv));
+    EXPECT_EQ(session->options().kv_dtype, kv);
+    for (Turn& t : turns(WeightFormat::kQ4)) {
+      ASSERT_EQ(run(*method, *session, t).tokens, run(*ar, *plain, t).tokens);
+      same_cache(*session, *plain, model->config());
+      t.sampling = sampling_for(arm, {0.9, 8, 0.95}), t.seed = 5;
+      if (!gives_the_same_tokens(arm, t.sampling)) continue;
+      ASSERT_EQ(run(*method, *session, t).tokens, run(*ar, *plain, t).tokens);
+    }
   }
 }
 

@@ -91,7 +91,7 @@ TEST(ParseMethod, MessagesNameTheCulpritAndTheRemedy) {
               AllOf(HasSubstr("parameter 'draft_dtype' is of draft=self, but draft is file"),
                     HasSubstr("--draft-dtype")));
   EXPECT_THAT(parse_error("sps:draft=self,draft_kv=q4"),
-              AllOf(HasSubstr("draft_kv"), HasSubstr("same, int8, int4")));
+              AllOf(HasSubstr("draft_kv"), HasSubstr("same, int8, fp8, int4")));
 }
 
 // It is no method, but whoever measures may put one in its place.

@@ -8,30 +8,31 @@
 namespace evalrun::engine::cuda {
 namespace {
 
-// Of a cache of bytes: a code times its scale, as the CPU has it.
+// Of a cache of bytes, T: a number times its scale, as the CPU has it.
+template <typename T>
 struct ByteLine {
-  const unsigned char* codes;
+  const T* codes;
   size_t step;  // from a dimension to the next
   float scale;
   __device__ __forceinline__ float operator[](int d) const {
-    return static_cast<float>(codes[static_cast<size_t>(d) * step] - 128) * scale;
+    return number_of(codes[static_cast<size_t>(d) * step]) * scale;
   }
 };
-template <bool kBytes>
-using Line = std::conditional_t<kBytes, ByteLine, const float*>;
+template <typename T>
+using Line = std::conditional_t<sizeof(T) == 1, ByteLine<T>, const float*>;
 
 // One head's keys or values, at a position.
-template <bool kBytes>
-__device__ __forceinline__ Line<kBytes> line_of(const KeyValues& kv, bool is_v, bool by_dimension,
-                                                int head, int position, int head_dim) {
+template <typename T>
+__device__ __forceinline__ Line<T> line_of(const KeyValues& kv, bool is_v, bool by_dimension,
+                                           int head, int position, int head_dim) {
   const auto h = static_cast<size_t>(head), capacity = static_cast<size_t>(kv.capacity),
              p = static_cast<size_t>(position), stride = static_cast<size_t>(head_dim);
   const void* base = is_v ? kv.v : kv.k;
-  if constexpr (kBytes) {
-    const auto* codes = static_cast<const unsigned char*>(base);
+  if constexpr (sizeof(T) == 1) {
+    const auto* codes = static_cast<const T*>(base);
     const float scale =
         *reinterpret_cast<const float*>(codes + byte_scale_at(h, capacity, p, head_dim));
-    codes += h * capacity * kv_line_bytes(KvType::kBytes, head_dim);
+    codes += h * capacity * byte_line(head_dim);
     if (is_v && by_dimension) return {codes + p, capacity, scale};
     return {codes + p * stride, 1, scale};
   } else {
@@ -40,13 +41,13 @@ __device__ __forceinline__ Line<kBytes> line_of(const KeyValues& kv, bool is_v, 
 }
 
 // The definition: a thread block is one row and head; a thread a key, then a dimension.
-template <bool kBytes>
+template <typename T>
 __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
   wait_for_previous();
   auto* shared = reinterpret_cast<float*>(evalrun_shared_memory());
-  float* score = shared;                                              // [128]
-  float* lane = score + kChunk;                                       // [16]
-  auto* value = reinterpret_cast<Line<kBytes>*>(lane + cpu::kLanes);  // [128]
+  float* score = shared;                                         // [128]
+  float* lane = score + kChunk;                                  // [16]
+  auto* value = reinterpret_cast<Line<T>*>(lane + cpu::kLanes);  // [128]
   const int i = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
   const int hd = a.head_dim, group = a.heads / a.kv_heads, kv_head = head / group;
@@ -54,10 +55,10 @@ __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
   const float* q = static_cast<const float*>(a.q) +
                    (static_cast<size_t>(i) * a.heads + static_cast<size_t>(head)) * hd;
   const float scale = 1.0f / sqrtf(static_cast<float>(hd));
-  const auto find = [&](const KeyValues& kv, int of_head, int position, bool is_row,
-                        Line<kBytes>& k, Line<kBytes>& v) {
-    k = line_of<kBytes>(kv, false, !is_row, of_head, position, hd);
-    v = line_of<kBytes>(kv, true, !is_row, of_head, position, hd);
+  const auto find = [&](const KeyValues& kv, int of_head, int position, bool is_row, Line<T>& k,
+                        Line<T>& v) {
+    k = line_of<T>(kv, false, !is_row, of_head, position, hd);
+    v = line_of<T>(kv, true, !is_row, of_head, position, hd);
   };
   bool begun = false;
   float m = 0, l = 0;
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
       const int end = min(length, (begin / kChunk + 1) * kChunk), n = end - begin;
       if (thread < n) {
         const int j = begin + thread;
-        Line<kBytes> k, v;
+        Line<T> k, v;
         if (part == 0)
           find(a.prefix, a.prefix_heads == a.heads ? head : kv_head, j, false, k, v);
         else if (j < row.cached)
@@ -121,12 +122,13 @@ __global__ void __launch_bounds__(kChunk) attend_row_f32(AttentionArguments a) {
 }  // namespace
 
 void attend_f32(const AttentionArguments& a, KvType type, cudaStream_t stream) {
-  const bool bytes = type == KvType::kBytes;
-  const size_t shared = (kChunk + cpu::kLanes) * sizeof(float) +
-                        kChunk * (bytes ? sizeof(Line<true>) : sizeof(Line<false>));
-  launch("attend_row_f32", bytes ? attend_row_f32<true> : attend_row_f32<false>,
-         dim3(static_cast<unsigned>(a.n_rows), static_cast<unsigned>(a.heads)), kChunk, shared,
-         stream, a);
+  const auto run = [&](auto number) {
+    using T = decltype(number);
+    launch("attend_row_f32", attend_row_f32<T>,
+           dim3(static_cast<unsigned>(a.n_rows), static_cast<unsigned>(a.heads)), kChunk,
+           (kChunk + cpu::kLanes) * sizeof(float) + kChunk * sizeof(Line<T>), stream, a);
+  };
+  type == KvType::kInt8 ? run(Int8Code()) : type == KvType::kFp8 ? run(cpu::Fp8()) : run(0.0f);
 }
 
 }  // namespace evalrun::engine::cuda

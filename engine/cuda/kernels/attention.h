@@ -9,10 +9,10 @@
 // rounded to bfloat16 before both of their uses. float32 path (f32 weights): one chain per score
 // and per value, the CPU's bits.
 //
-// A cache of bytes has a scale per position and head. On the bfloat16 path codes enter the tensor
-// cores, exactly; a score is multiplied with its key's scale after them, a probability with its
-// value's scale before them, rounded to bfloat16 again. On the float32 path a code is multiplied
-// with its scale first, as on the CPU.
+// A cache of bytes has a scale per position and head. On the bfloat16 path the numbers that codes
+// stand for enter the tensor cores, exactly; a score is multiplied with its key's scale after them,
+// a probability with its value's scale before them, rounded to bfloat16 again. On the float32 path
+// a number is multiplied with its scale first, as on the CPU.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -69,7 +69,8 @@ int& merge_batch();
 // Once per device, before the first launch: allows the shared memory large heads need.
 void prepare_attention();
 void attend_bf16(const AttentionArguments& a, cudaStream_t stream);
-void attend_bytes(const AttentionArguments& a, cudaStream_t stream);  // with queries of bfloat16
+// The same of a cache in bytes of this type.
+void attend_bytes(const AttentionArguments& a, KvType type, cudaStream_t stream);
 // With queries of float32; `type`: of the cache, float32 or bytes.
 void attend_f32(const AttentionArguments& a, KvType type, cudaStream_t stream);
 

@@ -1,7 +1,7 @@
 // What the ways through a context are made of (bfloat16 path): by chunks (chunk_parts.h,
 // merge_parts.h) and at once (prompt_parts.h). They must have the same bits, so they share these
-// steps. T is what a cache holds: uint16_t (bfloat16) or unsigned char (bytes, with scales). Each
-// has kernel files of its own.
+// steps. T is what a cache holds: uint16_t (bfloat16), or bytes, with scales: Int8Code, cpu::Fp8.
+// Bytes have kernel files of their own.
 //
 // Register layouts are those of mma_bf16. With g = lane / 4 and t = lane % 4 a lane holds queries g
 // and g + 8 of a tile. Of a segment's 32 keys it holds 8 t .. 8 t + 7: column c of score tile i is
@@ -69,10 +69,18 @@ template <typename T>
 using Eight = std::conditional_t<sizeof(T) == 1, uint2, uint4>;
 template <typename T>
 constexpr bool kHasScales = sizeof(T) == 1;
-__device__ __forceinline__ const uint4& as_bf16(const uint4& numbers) { return numbers; }
+template <typename T>
+__device__ __forceinline__ uint32_t pair_of(uint32_t codes, int i) {
+  return std::is_same_v<T, cpu::Fp8> ? fp8_pair(codes, i) : int8_pair(codes, i);
+}
+template <typename T>
+__device__ __forceinline__ const uint4& as_bf16(const uint4& numbers) {
+  return numbers;
+}
+template <typename T>
 __device__ __forceinline__ uint4 as_bf16(const uint2& codes) {
-  return make_uint4(int8_pair(codes.x, 0), int8_pair(codes.x, 1), int8_pair(codes.y, 0),
-                    int8_pair(codes.y, 1));
+  return make_uint4(pair_of<T>(codes.x, 0), pair_of<T>(codes.x, 1), pair_of<T>(codes.y, 0),
+                    pair_of<T>(codes.y, 1));
 }
 
 // Word i of four.
@@ -106,7 +114,7 @@ __device__ __forceinline__ void score_segment(const Line& line, int t, const Q& 
     for (int i = 0; i < kTogether; ++i)
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        const uint4& words = as_bf16(k[i][b]);
+        const uint4& words = as_bf16<T>(k[i][b]);
         mma_bf16(score[first + i], q(b, 0).word, words.x, words.y);
         mma_bf16(score[first + i], q(b, 1).word, words.z, words.w);
       }
@@ -245,7 +253,12 @@ void of_stride(int head_stride, const F& run) {
 // Parts of attend_bf16() and attend_bytes(), and of what prepares them.
 void prepare_bytes();
 void attend_prompt_rows(const AttentionArguments& a, cudaStream_t stream);
-void attend_prompt_rows_of_bytes(const AttentionArguments& a, cudaStream_t stream);
+void attend_prompt_rows_of_bytes(const AttentionArguments& a, KvType type, cudaStream_t stream);
+// run(T) with what a cache in bytes holds.
+template <typename F>
+void of_bytes(KvType type, const F& run) {
+  type == KvType::kFp8 ? run(cpu::Fp8()) : run(Int8Code());
+}
 void merge_partial_results(const AttentionArguments& a, cudaStream_t stream);
 
 }  // namespace evalrun::engine::cuda

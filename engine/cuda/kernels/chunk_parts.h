@@ -64,10 +64,9 @@ __device__ __forceinline__ SegmentKeys keys_of(const AttentionArguments& a,
 }
 
 // Scales of the key base + lane and of its value; those of another key where there is none.
-template <int D>
-__device__ __forceinline__ float2 scales_of(const AttentionArguments& a,
-                                            const Source<unsigned char>& s, const SegmentKeys& keys,
-                                            int lane) {
+template <int D, typename T>
+__device__ __forceinline__ float2 scales_of(const AttentionArguments& a, const Source<T>& s,
+                                            const SegmentKeys& keys, int lane) {
   const int key = min(keys.base + lane, keys.end - 1);
   const bool cached = key < keys.limit;
   const size_t capacity = cached ? s.capacity : static_cast<size_t>(a.step.capacity);
@@ -145,8 +144,9 @@ __device__ __forceinline__ void operand_of(const SegmentValues<D, T>& v, int gro
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       words[d][i] = 0;
-      if constexpr (kRows) words[d][i] = transpose_8x8(word_of(as_bf16(rows[i]), d) & v.is_row[i]);
-      if constexpr (kCached) words[d][i] |= word_of(as_bf16(loaded[d]), i) & v.is_cached[i];
+      if constexpr (kRows)
+        words[d][i] = transpose_8x8(word_of(as_bf16<T>(rows[i]), d) & v.is_row[i]);
+      if constexpr (kCached) words[d][i] |= word_of(as_bf16<T>(loaded[d]), i) & v.is_cached[i];
     }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "engine/cpu/kernels/arith.h"
+#include "engine/cpu/kernels/fp8.h"
 
 namespace evalrun::engine::cuda {
 
@@ -95,6 +96,29 @@ EVALRUN_DEVICE inline uint32_t int8_pair(uint32_t word, int i) {
   const float high = bits_to_float(pick_bytes(word, 0x4b000000u, at + 1)) - 8388736.0f;
   return pick_bytes(std::bit_cast<uint32_t>(low), std::bit_cast<uint32_t>(high), 0x7632u);
 }
+// E4M3 numbers (cpu::Fp8) 2i and 2i + 1 of a word as pairs of bfloat16, exact.
+EVALRUN_DEVICE inline uint32_t fp8_pair(uint32_t word, int i) {
+  // Each above an empty byte; then exponent and mantissa where bfloat16 has them, whose bias is 120
+  // more. Below the smallest normal number both formats count without a leading one.
+  const uint32_t above = pick_bytes(word, 0u, i == 0 ? 0x1404u : 0x3424u);
+  const uint32_t small = (above & 0x80008000u) | (above >> 4 & 0x07f007f0u);
+#if defined(__CUDA_ARCH__)
+  uint32_t pair;  // small * 2^120 + -0, and instructions of bfloat16 keep numbers that small
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+      : "=r"(pair)
+      : "r"(small), "r"(0x7b807b80u), "r"(0x80008000u));
+  return pair;
+#else
+  return pack_bf16(low_bf16(small) * 0x1p120f, high_bf16(small) * 0x1p120f);
+#endif
+}
+
+// Codes of int8 as the device has them, plus 128; a type of its own, as cpu::Fp8 is.
+enum class Int8Code : unsigned char {};
+EVALRUN_DEVICE inline float number_of(Int8Code code) {
+  return static_cast<float>(static_cast<int>(code) - 128);
+}
+EVALRUN_DEVICE inline float number_of(cpu::Fp8 code) { return cpu::fp8_value(code); }
 
 #if defined(__CUDACC__)
 // The launch's dynamic shared memory; sized by the host, 16-byte aligned.

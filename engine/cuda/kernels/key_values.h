@@ -6,8 +6,10 @@
 
 namespace evalrun::engine::cuda {
 
-// Bytes are codes and scales of the CPU (cpu::round_to_bytes), each code + 128.
-enum class KvType { kF32, kBf16, kBytes };
+// kInt8 and kFp8 are bytes, the codes and scales of the CPU: cpu::round_to_bytes(), each code +
+// 128; cpu::round_to_fp8().
+enum class KvType { kF32, kBf16, kInt8, kFp8 };
+constexpr bool in_bytes(KvType type) { return type == KvType::kInt8 || type == KvType::kFp8; }
 
 // Keys and values of one layer, heads padded to head_stride (where products take bfloat16: 32, 64,
 // 128 or 256). bfloat16: padded with zeros; keys by position, values by dimension, so that both are
@@ -30,11 +32,12 @@ constexpr size_t kv_line_bytes(KvType type, int head_stride) {
          : type == KvType::kBf16 ? stride * sizeof(uint16_t)
                                  : stride + sizeof(float);
 }
-// Of bytes: where the scale of a position is, of head number `head`. Its codes begin at
-// head * capacity * kv_line_bytes().
+// The same of bytes, and where the scale of a position is, of head number `head`. Its codes begin
+// at head * capacity * byte_line().
+constexpr size_t byte_line(int head_stride) { return kv_line_bytes(KvType::kInt8, head_stride); }
 constexpr size_t byte_scale_at(size_t head, size_t capacity, size_t position, int head_stride) {
-  return head * capacity * kv_line_bytes(KvType::kBytes, head_stride) +
-         capacity * static_cast<size_t>(head_stride) + position * sizeof(float);
+  return head * capacity * byte_line(head_stride) + capacity * static_cast<size_t>(head_stride) +
+         position * sizeof(float);
 }
 
 // Host side: head number `head` of the keys or values `to`, at a position.
@@ -46,5 +49,7 @@ struct HeadPlace {
 };
 // x [head_dim], rounded as `type` wants.
 void put_head(unsigned char* to, const HeadPlace& place, const float* x);
+// Of bytes: what a code is, without its scale.
+float byte_number(KvType type, unsigned char code);
 
 }  // namespace evalrun::engine::cuda

@@ -40,7 +40,7 @@ __device__ __forceinline__ void mix_segment(const CachedKeys<T>& s, int base, in
       v[d] = *reinterpret_cast<const Eight<T>*>(from);
 #pragma unroll
     for (int d = 0; d < kTogether; ++d) {
-      const uint4& words = as_bf16(v[d]);
+      const uint4& words = as_bf16<T>(v[d]);
       float x[4] = {};
       mma_bf16(x, p[0], words.x & there[0], words.y & there[1]);
       mma_bf16(x, p[1], words.z & there[2], words.w & there[3]);

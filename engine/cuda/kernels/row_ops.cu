@@ -1,4 +1,5 @@
 #include <limits>
+#include <type_traits>
 
 #include "engine/cuda/kernels/row_ops.h"
 #include "engine/cuda/kernels/row_parts.h"
@@ -282,21 +283,14 @@ __device__ __forceinline__ uint32_t largest_word(uint32_t word, uint32_t* of_war
   return of_warps[0] > of_warps[1] ? of_warps[0] : of_warps[1];
 }
 
-// cpu::round_to_bytes(), dimension by dimension.
-struct ByteSteps {
-  float scale;
-  float inverse;  // 0: all codes are 0
-};
-// Of a head whose largest magnitude has these bits.
-__device__ __forceinline__ ByteSteps byte_steps(uint32_t most) {
-  if (most >= 0x7f800000u) return {bits_to_float(0x7fc00000u), 0.0f};  // not finite
-  const float largest = bits_to_float(most);
-  if (largest < 1e-30f) return {0.0f, 0.0f};
-  return {largest / 127.0f, 127.0f / largest};
-}
-__device__ __forceinline__ unsigned char byte_code(float x, const ByteSteps& steps) {
-  const int code = steps.inverse == 0.0f ? 0 : static_cast<int>(rintf(x * steps.inverse));
-  return static_cast<unsigned char>(code + 128);
+// cpu::round_to_bytes() and cpu::round_to_fp8(), dimension by dimension.
+template <typename T>
+__device__ __forceinline__ T byte_code(float x, const cpu::ByteSteps& steps) {
+  const float scaled = steps.inverse == 0.0f ? 0.0f : x * steps.inverse;
+  if constexpr (std::is_same_v<T, cpu::Fp8>)
+    return cpu::fp8_code(scaled);
+  else
+    return static_cast<T>(static_cast<int>(rintf(scaled)) + 128);
 }
 
 // A head of bytes in a layer's keys or values.
@@ -306,6 +300,7 @@ struct ByteHead {
   bool by_dimension;  // values of the cache
 };
 // To there, from dimensions d and d + half of every thread; zeros where it has none.
+template <typename T>
 __device__ __forceinline__ void store_bytes(const ByteHead& to, int half,
                                             const float (&front)[kRotatePairs],
                                             const float (&back)[kRotatePairs], uint32_t* of_warps) {
@@ -317,14 +312,15 @@ __device__ __forceinline__ void store_bytes(const ByteHead& to, int half,
 #pragma unroll
   for (int u = 0; u < kRotatePairs; ++u) look_at(front[u]), look_at(back[u]);
   most = largest_word(most, of_warps);
-  const ByteSteps steps = byte_steps(most);
+  const cpu::ByteSteps steps =
+      cpu::byte_steps(bits_to_float(most), std::is_same_v<T, cpu::Fp8> ? cpu::kFp8Most : 127.0f);
   const auto head = static_cast<size_t>(to.head), capacity = static_cast<size_t>(to.capacity),
              position = static_cast<size_t>(to.position), stride = static_cast<size_t>(to.stride);
   auto* base = static_cast<unsigned char*>(to.base);
-  unsigned char* codes = base + head * capacity * kv_line_bytes(KvType::kBytes, to.stride) +
-                         (to.by_dimension ? position : position * stride);
+  T* codes = reinterpret_cast<T*>(base) + head * capacity * byte_line(to.stride) +
+             (to.by_dimension ? position : position * stride);
   const auto put = [&](int d, float value) {
-    codes[static_cast<size_t>(d) * (to.by_dimension ? capacity : 1)] = byte_code(value, steps);
+    codes[static_cast<size_t>(d) * (to.by_dimension ? capacity : 1)] = byte_code<T>(value, steps);
   };
 #pragma unroll
   for (int u = 0; u < kRotatePairs; ++u)
@@ -335,8 +331,8 @@ __device__ __forceinline__ void store_bytes(const ByteHead& to, int half,
         steps.scale;
 }
 
-// kBytes: of keys and values.
-template <bool kBytes>
+// T: of keys and values in bytes; float: others.
+template <typename T>
 __global__ void __launch_bounds__(kRotateThreads) rotate(RotateJob job) {
   wait_for_previous();
   // [head_dim], then 16 lanes, then a word of each warp.
@@ -388,7 +384,7 @@ __global__ void __launch_bounds__(kRotateThreads) rotate(RotateJob job) {
   const int stride = job.bf16 ? job.head_stride : hd;
   const int position = job.direct ? row_position : kept + i;
   const int of_head = (job.direct ? row_sequence * job.kv_heads : 0) + head;
-  if constexpr (kBytes)
+  if constexpr (sizeof(T) == 1)
     if (!is_q) {
       if (!is_v) {
 #pragma unroll
@@ -398,7 +394,7 @@ __global__ void __launch_bounds__(kRotateThreads) rotate(RotateJob job) {
           b[u] = b[u] * c[u] + front * s[u];
         }
       }
-      return store_bytes(
+      return store_bytes<T>(
           {is_v ? kv.v : kv.k, of_head, kv.capacity, position, stride, is_v && job.direct}, half, a,
           b, reinterpret_cast<uint32_t*>(x + hd + cpu::kLanes));
     }
@@ -444,8 +440,8 @@ __global__ void commit(CommitJob job) {
              capacity = static_cast<size_t>(job.cache.capacity);
   const size_t from_head = layer * heads + head;
   const size_t to_head = (layer * static_cast<size_t>(job.n_sequences) + sequence) * heads + head;
-  if (job.type == KvType::kBytes) {
-    const size_t line = kv_line_bytes(KvType::kBytes, job.head_stride);
+  if (in_bytes(job.type)) {
+    const size_t line = byte_line(job.head_stride);
     const size_t from = from_head * rows * line, to = to_head * capacity * line;
     copy_head<unsigned char>(job, from + row * stride, to + position * stride, to + position,
                              capacity);
@@ -514,9 +510,12 @@ void step_rows(const RowStepJob& job, int n, cudaStream_t stream) {
 void rotate_rows(const RotateJob& job, int n, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(job.heads + 2 * job.kv_heads);
   check_argument(job.head_dim % 2 == 0 && job.head_dim <= 256, "a head of pairs of dimensions");
-  const bool bytes = job.type == KvType::kBytes;
-  launch("rotate", bytes ? rotate<true> : rotate<false>, dim3(static_cast<unsigned>(n), heads),
-         kRotateThreads,
+  const bool bytes = in_bytes(job.type);
+  launch("rotate",
+         job.type == KvType::kInt8  ? rotate<Int8Code>
+         : job.type == KvType::kFp8 ? rotate<cpu::Fp8>
+                                    : rotate<float>,
+         dim3(static_cast<unsigned>(n), heads), kRotateThreads,
          static_cast<size_t>(job.head_dim + cpu::kLanes + (bytes ? 2 : 0)) * sizeof(float), stream,
          job);
 }

@@ -92,7 +92,8 @@ WeightFormat shape_format(const std::string& name) {
 
 double shape_needs(const engine::ModelConfig& config, WeightFormat format, SessionOptions session) {
   // A GPU's caches are bytes or follow the weights; others are refused where a session is made.
-  if (engine::is_gpu(session.device) && session.kv_dtype != "int8") session.kv_dtype.clear();
+  if (engine::is_gpu(session.device) && !engine::kv_in_bytes(session.kv_dtype))
+    session.kv_dtype.clear();
   return static_cast<double>(engine::weight_bytes(config, format).with_layers(config.n_layers)) +
          engine::cache_bytes_for(config, engine::resolve_options(session, format));
 }

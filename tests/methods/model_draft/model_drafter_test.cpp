@@ -139,7 +139,10 @@ double accepted_by(const std::string& spec, const std::shared_ptr<const engine::
 TEST(SpsSelf, TheTargetInFewerBitsDraftsAlmostAsItSpeaks) {
   const auto target = small_model(1);
   EXPECT_GT(accepted_by("sps:draft=self,draft_dtype=int8", target), 0.8);
-  EXPECT_GT(accepted_by("sps:draft=self,draft_dtype=int8,draft_kv=int8", target), 0.8);
+  for (const char* bytes : {"int8", "fp8"})
+    EXPECT_GT(accepted_by(std::string("sps:draft=self,draft_dtype=int8,draft_kv=") + bytes, target),
+              0.8)
+        << bytes;
   const double four_bit_cache =
       accepted_by("sps:draft=self,draft_dtype=int8,draft_kv=int4", target);
   EXPECT_GT(four_bit_cache, 0.6);
@@ -175,13 +178,15 @@ TEST(SpsSelf, ArmsShareOneCopyAndCountIt) {
 
 TEST(SpsBuild, EveryDraftMayHaveANarrowCache) {
   const auto target = small_model(1), draft = small_model(2);
-  for (const char* spec : {"sps:draft_kv=int4", "sps:draft=layers:1,draft_kv=int4"}) {
+  for (const std::string spec : {"sps:draft_kv=int4", "sps:draft=layers:1,draft_kv=int4",
+                                 "sps:draft_kv=fp8", "sps:draft=layers:1,draft_kv=fp8"}) {
+    const std::string kv = spec.substr(spec.rfind('=') + 1);
     const methods::MethodSpec parsed = methods::parse_method(spec);
     const auto method = parsed.info->build(parsed.params, context_of(target, draft));
     methods::KeptMemory kept;
     method->add_kept(kept);
     ASSERT_EQ(kept.sessions.size(), 1u) << spec;
-    EXPECT_EQ(kept.sessions[0]->options().kv_dtype, "int4") << spec;
+    EXPECT_EQ(kept.sessions[0]->options().kv_dtype, kv) << spec;
     const auto session = make_session(target);
     EXPECT_EQ(session->options().kv_dtype, "f32") << "the target's is its own";
     const Turn turn{{1, 2, 3}, 0, 60};

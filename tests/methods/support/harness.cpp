@@ -127,6 +127,7 @@ const std::vector<std::string> kShapes = {
     "sps:draft=trained,adapter=@draft,k=3,verify=gumbel",
     "sps:draft=self,draft_dtype=int8,k=5",
     "sps:draft=self,draft_kv=int8,k=3",
+    "sps:draft=self,draft_kv=fp8,k=4",
     "sps:draft=self,draft_kv=int4,k=4",
     "sps:draft=layers:1,draft_kv=int4,k=5",
     "sps:draft=layers:1,k=6,level_k=5,levels=pld",
