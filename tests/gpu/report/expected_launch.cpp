@@ -9,7 +9,7 @@ namespace {
 
 double cycles_per_us(const GpuFacts& gpu) { return gpu.ghz * 1e3; }
 double cycles_before(const Way& way) {
-  return kSerialCycles * way.before + kDramCycles * way.dram_before;
+  return kSerialCycles * way.before + kDramCycles * way.dram_before + kL2Cycles * way.l2_before;
 }
 double cycles_after(const Way& way) {
   return kSerialCycles * way.after + kDramCycles * way.dram + kL2Cycles * way.l2;
@@ -65,21 +65,25 @@ std::string arithmetic_of(const ExpectedKernel& k, const GpuFacts& gpu) {
   std::string cycles;
   if (k.times == 1)
     cycles = hidden ? way_text(w.after, w.dram, w.l2)
-                    : way_text(w.before + w.after, w.dram_before + w.dram, w.l2);
+                    : way_text(w.before + w.after, w.dram_before + w.dram, w.l2_before + w.l2);
   else
     cycles = fmt::format("{} * ({})", short_number(k.times),
-                         way_text(w.before + w.after, w.dram_before + w.dram, w.l2));
+                         way_text(w.before + w.after, w.dram_before + w.dram, w.l2_before + w.l2));
   if (k.times != 1 && hidden)
-    cycles += fmt::format(" - ({})", way_text(w.before, w.dram_before, 0));
+    cycles += fmt::format(" - ({})", way_text(w.before, w.dram_before, w.l2_before));
   // Megabytes by TB/s; millions of instructions, or billions of operations, by those of a us.
   double amount = k.bytes / 1e6, rate = gpu.read_bytes_per_s / 1e12;
   if (k.bound == "instructions")
     amount = k.instructions / 1e6, rate = instructions_per_us(gpu) / 1e6;
   else if (k.bound == "tensor cores")
     amount = k.flops / 1e9, rate = kMmaShare * gpu.flops_per_s / 1e15;
-  return fmt::format("{:g} + ({}) / {:g} + {} / {:.3g}",
-                     gpu.overlaps ? kOverlappedStartUs : kStartUs, cycles, cycles_per_us(gpu),
-                     short_number(amount), rate);
+  const std::string work =
+      k.loop_instructions > 0
+          ? fmt::format("({}) / {:g}", way_text(k.loop_instructions, 0, k.loop_l2),
+                        cycles_per_us(gpu))
+          : fmt::format("{} / {:.3g}", short_number(amount), rate);
+  return fmt::format("{:g} + ({}) / {:g} + {}", gpu.overlaps ? kOverlappedStartUs : kStartUs,
+                     cycles, cycles_per_us(gpu), work);
 }
 
 }  // namespace evalrun::engine::gpu_report

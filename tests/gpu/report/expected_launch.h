@@ -20,6 +20,7 @@ struct Way {
   double before = 0, after = 0;           // instructions, by its wait for the kernel before
   int dram_before = 0, dram = 0, l2 = 0;  // dependent trips to memory
   int resident = 1;                       // thread blocks that share a multiprocessor
+  int l2_before = 0;
 };
 
 struct ExpectedKernel {
@@ -31,6 +32,10 @@ struct ExpectedKernel {
   std::string_view bound;  // what its work is: "bytes", "instructions" or "tensor cores"
   Way way;
   double times = 1;  // that the way counts
+  // Of hopper_product, where `bound` is "copying warp" or "multiplying warps": what such a warp
+  // does in its loop, one after the other.
+  double loop_instructions = 0;
+  int loop_l2 = 0;
 };
 
 constexpr double kL2Cycles = 280, kDramCycles = 700, kSerialCycles = 4;

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/cuda/kernels/all_layers.h"
 #include "engine/cuda/kernels/products.h"
+#include "engine/cuda/runtime/product_path.h"
 #include "tests/gpu/report/shapes.h"
 
 namespace evalrun::engine::gpu_report {
@@ -54,7 +56,10 @@ Way wide_way(WeightStorage storage, int fragments) {
 ExpectedKernel product(const char* what, int launches, WeightStorage storage, int out, int in,
                        int rows, double result_bytes, const GpuFacts& gpu) {
   const int tiles = (out + 15) / 16, blocks = (in + 31) / 32;
+  // Whatever path this process takes.
+  const auto path = std::exchange(cuda::product_path(), cuda::ProductPath::kPortable);
   const cuda::ProductGeometry g = cuda::product_geometry(storage, tiles, blocks, rows);
+  cuda::product_path() = path;
   const int fragments = g.tile_rows / 8;
   const double row_tiles = ceil_of(rows, g.tile_rows);
   const double tile_blocks = static_cast<double>(tiles) * blocks;

@@ -18,6 +18,7 @@
 #include "engine/cuda/runtime/nvml.h"
 #include "engine/cuda/runtime/product_path.h"
 #include "tests/gpu/report/expected_before.h"
+#include "tests/gpu/report/expected_hopper.h"
 #include "tests/gpu/report/expected_times.h"
 #include "tests/gpu/report/markdown.h"
 #include "tests/gpu/report/predicted_bits.h"
@@ -153,8 +154,10 @@ GpuFacts facts(const cuda::Device& d, const Copies& copies, const DensePeak& pea
 // What was expected of it beside what was measured.
 void add_expected(Json& result, const Model& model, const GpuFacts& gpu) {
   const auto expected = [&](const Json& of) {
-    return expected_step(model.config(), model.format(), of.at("rows").get<int>(),
-                         of.at("context").get<int>(), gpu);
+    const int rows = of.at("rows").get<int>(), context = of.at("context").get<int>();
+    return cuda::product_path() == cuda::ProductPath::kHopper
+               ? expected_hopper_step(model.config(), model.format(), rows, context, gpu)
+               : expected_step(model.config(), model.format(), rows, context, gpu);
   };
   const auto add_to_step = [&](Json& step) {
     if (const ExpectedStep e = expected(step); !e.kernels.empty())
@@ -403,6 +406,7 @@ int run(const std::vector<std::string>& arguments) {
   if (arguments == std::vector<std::string>{"--expected"}) {
     std::fputs(expected_tables().c_str(), stdout);
     std::fputs(("\n" + before_and_after_tables()).c_str(), stdout);
+    std::fputs(("\n" + expected_hopper_tables()).c_str(), stdout);
     return 0;
   }
   if (arguments == std::vector<std::string>{"--plan"}) {
