@@ -159,8 +159,16 @@ void add_expected(Json& result, const Model& model, const GpuFacts& gpu) {
                ? expected_hopper_step(model.config(), model.format(), rows, context, gpu)
                : expected_step(model.config(), model.format(), rows, context, gpu);
   };
+  const auto at_once_us = [&](const Json& of) {
+    return cuda::product_path() == cuda::ProductPath::kPersistent
+               ? expected_persistent_us(model.config(), model.format(), of.at("rows").get<int>(),
+                                        of.at("context").get<int>(), gpu)
+               : 0.0;
+  };
   const auto add_to_step = [&](Json& step) {
-    if (const ExpectedStep e = expected(step); !e.kernels.empty())
+    if (const double us = at_once_us(step); us > 0)
+      step["expected_ms"] = us / 1e3;
+    else if (const ExpectedStep e = expected(step); !e.kernels.empty())
       step["expected_ms"] = e.in_graph_us() / 1e3;
   };
   for (const char* table : {"all_logits", "top_only"})
