@@ -44,7 +44,7 @@ void kill_and_resume(const KilledSuite& suite) {
   // The same again measures nothing: what is left is the way to the first row.
   const auto again = Clock::now();
   ASSERT_EQ(run_evalrun(undisturbed, suite.arguments).exit_code, 0);
-  const double start_s = Seconds(Clock::now() - again).count();
+  double start_s = Seconds(Clock::now() - again).count();
   const StoredRun expected = read_stored(undisturbed.file("r.db"));
   ASSERT_EQ(expected.size(), suite.cells);
 
@@ -92,6 +92,8 @@ void kill_and_resume(const KilledSuite& suite) {
       continue;
     }
     (now.empty() ? in_start : mid_run) += 1;
+    // The way to the first row takes longer than it did where other programs run beside this one.
+    if (now.empty()) start_s *= 1.25;
     committed = std::move(now);
   }
   const ProgramResult last = run_evalrun(folder, suite.arguments);
