@@ -13,6 +13,7 @@
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kv_store.h"
 #include "engine/model/weight_matrix.h"
+#include "tests/engine/cache_kernels.h"
 #include "tests/engine/random_models.h"
 
 namespace evalrun::engine::testing {
@@ -214,55 +215,8 @@ TEST_P(EveryFp8Kernel, ReadsEveryCodeAsTheDefinition) {
   }
 }
 
-// Tiles of queries, of blocks and of columns, with dimensions left over or not.
 TEST_P(EveryFp8Kernel, ScoresAndSumsAreThoseOfTheValuesAsRead) {
-  constexpr size_t kPositions = 7 * kLanes, kMostQueries = 13;
-  for (const int dims : {2, 24, 64, 80, 128}) {
-    const auto width = static_cast<size_t>((dims + kLanes - 1) / kLanes * kLanes);
-    const auto hd = static_cast<size_t>(dims);
-    cpu::KvStore<Fp8> store;
-    store.configure(1, dims);
-    store.reserve(kPositions);
-    std::vector<std::vector<float>> k, v;
-    for (size_t p = 0; p < kPositions; ++p) {
-      k.push_back(random_floats(dims, 2 * p));
-      v.push_back(random_floats(dims, 2 * p + 1));
-      store.write(static_cast<int>(p), k.back().data(), v.back().data());
-      store.read(static_cast<int>(p), k.back().data(), v.back().data());
-    }
-    const std::vector<float> q = random_floats(kMostQueries * dims, 77),
-                             weights = random_floats(kMostQueries * cpu::kChunk, 78);
-    for (const size_t n_q : {1u, 2u, 3u, 6u, 13u})
-      for (const size_t blocks : {1u, 2u, 3u, 5u, 7u}) {
-        const size_t positions = blocks * kLanes - blocks % 3;  // of the weighted sum
-        std::vector<float> s(kMostQueries * cpu::kChunk, -7.0f), sums(kMostQueries * width, 0.5f);
-        const auto n = static_cast<int>(n_q), w = static_cast<int>(width);
-        GetParam().scores_fp8(q.data(), dims, n, store.k_blocks(0, 0), static_cast<int>(blocks),
-                              dims, 0.125f, s.data(), cpu::kChunk);
-        GetParam().weighted_sum_fp8(weights.data(), cpu::kChunk, n, store.v_row(0, 0),
-                                    store.v_stride(), static_cast<int>(positions), w, sums.data(),
-                                    w);
-        for (size_t i = 0; i < n_q; ++i) {
-          for (size_t p = 0; p < blocks * kLanes; ++p) {
-            float want = 0;
-            for (size_t d = 0; d < hd; ++d) want = std::fma(q[i * hd + d], k[p][d], want);
-            ASSERT_EQ(s[i * cpu::kChunk + p], want * 0.125f)
-                << dims << " dimensions, " << n_q << " queries, " << blocks << " blocks";
-          }
-          for (size_t d = 0; d < hd; ++d) {
-            float want = 0.5f;
-            for (size_t p = 0; p < positions; ++p)
-              want = std::fma(weights[i * cpu::kChunk + p], v[p][d], want);
-            ASSERT_EQ(sums[i * width + d], want)
-                << dims << " dimensions, " << n_q << " queries, " << positions << " positions";
-          }
-        }
-        for (size_t i = 0; i < s.size(); ++i)  // nothing beside
-          if (i / cpu::kChunk >= n_q || i % cpu::kChunk >= blocks * kLanes) {
-            ASSERT_EQ(s[i], -7.0f) << i;
-          }
-      }
-  }
+  expect_sums_of_values_as_read<Fp8>(GetParam().scores_fp8, GetParam().weighted_sum_fp8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryFp8Kernel,

@@ -343,7 +343,7 @@ __device__ __forceinline__ void run_chunks(const AttentionArguments& a, int n_it
 #pragma unroll 1
   for (int first = static_cast<int>(blockIdx.x); first < all; first += kHalves * blocks) {
     const int mine = first + half * blocks;
-    // The first ones stay from layer to layer; others come behind them.
+    // The first ones stay from layer to layer; others come after them.
     AttentionItem* from = items + half;
     if (first >= blocks) {
       from += kHalves;

@@ -126,7 +126,7 @@ __device__ __forceinline__ void merge_head(const AttentionArguments& a, int batc
 #pragma unroll
     for (int first = 0; first < kMostMergeBatch; first += kMergeTogether) {
       if (first >= count) break;
-      // Chunks behind the last one are empty.
+      // Chunks after the last one are empty.
       float4 link[kMergeTogether];
 #pragma unroll
       for (int u = 0; u < kMergeTogether; ++u) link[u] = links[first + u];

@@ -17,7 +17,7 @@ struct NarrowShape {
   static constexpr int kBytes = kStages * Stream::kBytes;  // of a warp
 };
 
-// The slice's blocks from `first` on, at most a stage of them, to `to`; nothing behind its end.
+// The slice's blocks from `first` on, at most a stage of them, to `to`; nothing after its end.
 // Commits a group in any case.
 template <WeightStorage S>
 __device__ __forceinline__ void fetch_stage(typename NarrowShape<S>::Stream& weights,
@@ -43,7 +43,7 @@ __device__ __forceinline__ void fetch_first_stages(typename NarrowShape<S>::Stre
 
 // Sum of a slice of a tile, of NT * 8 rows from `row` on, in the registers of a warp: acc[j] is D
 // of mma_bf16 for rows row + 8 j ... Rows from n on count as zeros. The first stages are fetched,
-// `weights` is behind them. Rows of inputs are `stride` blocks apart.
+// `weights` is after them. Rows of inputs are `stride` blocks apart.
 template <WeightStorage S, int NT>
 __device__ __forceinline__ void sum_fetched_slice(typename NarrowShape<S>::Stream& weights,
                                                   const Slice& part, const uint4* x, int stride,

@@ -17,7 +17,7 @@ __device__ __forceinline__ size_t row_at(int row, int stride, int column) {
   return static_cast<size_t>(row) * static_cast<size_t>(stride) + static_cast<size_t>(column);
 }
 
-// Numbers of a row at u * kNormThreads + thread, zeros behind its end.
+// Numbers of a row at u * kNormThreads + thread, zeros after its end.
 template <int N>
 __device__ __forceinline__ void load_columns(const float* from, int d, int thread,
                                              float (&value)[N]) {

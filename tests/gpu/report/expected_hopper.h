@@ -9,7 +9,7 @@
 //   in shared memory; instructions and operations of the fullest thread block.
 // - end: 64 outputs of a warpgroup meet in the cluster. Three trips: a fence of the whole GPU
 //   (MEMBAR.ALL.GPU in the machine code), the arrival in another thread block, a fence for the next
-//   64. The last end has the cluster's barrier behind it: two more. During the others the ring
+//   64. The last end has the cluster's barrier after it: two more. During the others the ring
 //   keeps bytes flowing: they are counted in the loops below, and their instructions in work.
 // - With `loop_cycles` an instruction, work is not less than two loops by themselves, as only the
 //   other warps of the thread block run beside them: that of the warp that copies, and that of a

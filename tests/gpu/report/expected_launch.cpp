@@ -28,7 +28,7 @@ std::string way_text(double instructions, int dram, int l2) {
   trips(kDramCycles, dram), trips(kL2Cycles, l2);
   return text;
 }
-// At most three digits behind the point, and no zeros there that say nothing.
+// At most three digits after the point, and no zeros there that say nothing.
 std::string short_number(double x) {
   std::string text = fmt::format("{:.3f}", x);
   text.erase(text.find_last_not_of('0') + 1);

@@ -132,7 +132,7 @@ ExpectedStep expected_step(const ModelConfig& c, WeightFormat format, int rows, 
                         4 * context * kv_heads * dim + partial,
                         kv_heads * (4 * chunks * tiles + n) * segment,
                         4 * 16.0 * 128 * dim * chunks * tiles * kv_heads, gpu));
-  // 34 instructions a chunk behind the first eight; loads are ahead of them.
+  // 34 instructions more for each chunk after the eighth. Their loads come before them.
   small("merge_chunks", "chunks to rows", layers, n * heads, std::max(1.0, dim / 64),
         {.after = 600 + 34 * std::max(0.0, slots - 8), .l2 = 3, .resident = 16},
         partial + 2 * n * heads * dim);

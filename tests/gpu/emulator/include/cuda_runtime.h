@@ -226,7 +226,8 @@ void wait_for_previous();
 void fence();
 uint64_t atomic_add(void* at, uint64_t value, size_t bytes);
 // A loop that reads a word until one of the bits of `mask` is another than in `before`
-// (ld.relaxed.gpu). Of a launch whose blocks all run at once, by a thread of one of them.
+// (ld.acquire.gpu, whose fence is the caller's). Of a launch whose blocks all run at once, by a
+// thread of one of them.
 void wait_for_change(const unsigned* at, unsigned mask, unsigned before);
 // Where a launch's arguments are; its code begins here.
 void kernel_arguments(const void* p, size_t bytes);
